@@ -25,7 +25,7 @@ const (
 	plainMTU    = 4400 // as the functions' ports have it: for packets with 4 KiB of data
 )
 
-// plainNIC is a guest's virtio-net on the plain bridge.
+// plainNIC returns a virtio-net device on the plain bridge.
 func plainNIC(t testing.TB, i int) qemu.NIC {
 	t.Helper()
 	if i == 0 {
@@ -46,7 +46,7 @@ type verbsDevice struct {
 	name, gid, addr string
 }
 
-// plainRXE makes Soft-RoCE on the guests' second interfaces.
+// plainRXE creates Soft-RoCE devices on the guests' second interfaces.
 func plainRXE(guests [2]*shell) (devices [2]verbsDevice) {
 	for i, g := range guests {
 		d := verbsDevice{guest: g, name: "rxe1", addr: fmt.Sprintf("10.77.0.%d", i+1)}
@@ -76,13 +76,13 @@ type stockMetric struct {
 	factor        float64
 }
 
-// stockWay is from the client's device to the server's.
+// stockWay is a pair of devices: the client's and the server's.
 type stockWay struct {
 	suffix         string // of the metric
 	client, server verbsDevice
 }
 
-// measureStock has every way measured in turn, and reports medians.
+// measureStock measures every way in turn and reports medians.
 func measureStock(b *testing.B, metrics []stockMetric, ways ...stockWay) {
 	b.Helper()
 	for _, m := range metrics {
@@ -123,7 +123,7 @@ const (
 	clockTries = 10
 )
 
-// column is a figure of what perftest printed.
+// column returns a figure from perftest's output.
 func column(b testing.TB, said string, i int) float64 {
 	b.Helper()
 	row := rxeRow.FindStringSubmatch(strings.ReplaceAll(said, "\t", " "))
@@ -164,8 +164,8 @@ func BenchmarkDriver(b *testing.B) {
 	}
 }
 
-// overGuestlib compares the driver with the Go library, which drives the same functions while the
-// module is not loaded.
+// overGuestlib compares the driver with the Go library on the same functions, while the module is
+// not loaded.
 func (l *driverLab) overGuestlib(b *testing.B, own [2]verbsDevice) {
 	b.Helper()
 	const flags = " -s 64 -n 1000"
@@ -187,7 +187,7 @@ func (l *driverLab) overGuestlib(b *testing.B, own [2]verbsDevice) {
 	b.ReportMetric(vnictest.Median(ratios), "driver/write64_lat_over_guestlib")
 }
 
-// randomReads measures a disk of the other guest's, by the devices that reach these addresses.
+// randomReads measures reads of a disk in the other guest over the devices with these addresses.
 func (l *driverLab) randomReads(b *testing.B, addresses map[string]string) {
 	b.Helper()
 	l.nvmeTarget()

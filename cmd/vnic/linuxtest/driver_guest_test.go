@@ -15,8 +15,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestLongDriver has programs that know nothing of vnic run between two guests of two NICs, over
-// the Linux driver and its provider. The long form is TestLongDriverPrograms.
+// TestLongDriver runs programs between two guests of two NICs over the Linux driver and its
+// provider. TestLongDriverPrograms runs all of them.
 func TestLongDriver(t *testing.T) { testDriver(t, "") }
 
 // TestLongDriverNewest is TestLongDriver with the newest kernel that Debian has for the suite.
@@ -46,7 +46,7 @@ func testDriver(t *testing.T, kernel string) {
 	})
 }
 
-// counters looks for the device's counters where Linux has them.
+// counters checks that Linux shows the device's counters.
 func (l *driverLab) counters(t testing.TB) {
 	t.Helper()
 	g := l.guests[0]
@@ -67,7 +67,7 @@ func (l *driverLab) counters(t testing.TB) {
 	}
 }
 
-// speed lowers the rate of the function under a driver, which says so.
+// speed lowers the function's rate and checks that the driver reports it.
 func (l *driverLab) speed(t testing.TB) {
 	t.Helper()
 	for rate, want := range map[string]string{"10000": "10 Gb/sec (1X FDR10)", "0": "100 Gb/sec (4X EDR)"} {
@@ -100,8 +100,8 @@ func TestLongDriverPrograms(t *testing.T) {
 	})
 }
 
-// program runs a program in both guests. The client gets the server's address as last word; where
-// that is not enough, its command is what stands behind |.
+// program runs a program in both guests. The client's command is the server's with its address
+// appended, or what stands behind |.
 func (l *driverLab) program(t testing.TB, words string) {
 	t.Helper()
 	start := time.Now()
@@ -128,7 +128,7 @@ func figures(lines []string) string {
 	return text.String()
 }
 
-// shortPrograms are one of each kind.
+// shortPrograms are one program of each kind.
 var shortPrograms = []string{
 	"ibv_rc_pingpong {dev} -g {gid}",
 	"ibv_rc_pingpong {dev} -g {gid} -e -n 200",
@@ -188,6 +188,6 @@ var longPrograms = []string{
 	"ucx_perftest|ucx_perftest {peer} -t ucp_fadd -n 1000",
 }
 
-// endlessServers wait for more clients when one has ended: rdma-core 44's does so over Soft-RoCE
-// too.
+// endlessServers are servers that wait for the next client. With rdma-core 44 cmtime does that over
+// Soft-RoCE too.
 var endlessServers = []string{"cmtime -c 20"}

@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// TestLongDriverHostile runs programs that write rubbish over the queues and headers that they have
-// mapped, and post and ring with rubbish, beside programs of the same guest that do honest work
-// with its peer. These, the kernel and the NIC do not notice.
+// TestLongDriverHostile runs programs that write rubbish into their mapped queues and headers and
+// ring with rubbish, beside honest programs of the same guest. The honest programs, the kernel and
+// the NIC are not affected.
 func TestLongDriverHostile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")

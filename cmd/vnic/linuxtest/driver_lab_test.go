@@ -3,12 +3,14 @@ package linuxtest_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,18 +24,18 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// driverPackages are what a guest with the Linux driver has of Debian: programs that know nothing
-// of vnic, and what they need.
+// driverPackages are the Debian packages of a guest with the Linux driver: programs that use verbs,
+// and what they need.
 var driverPackages = []string{"bash", "coreutils", "grep", "sed", "procps", "util-linux", "kmod", "iproute2", "mount", "ibverbs-utils", "rdmacm-utils", "perftest"}
 
-// driverModules are what vnic.ko and such programs need of the kernel.
+// driverModules are the kernel modules that vnic.ko and those programs need.
 var driverModules = []string{"virtio_pci", "vmw_vsock_virtio_transport", "virtio_net", "ib_uverbs", "rdma_ucm", "9p", "9pnet_virtio"}
 
 // loadDriver loads the driver in a guest, and tells it of the id of windows' devices, as
 // docs/linux.md does.
 const loadDriver = "insmod /root/vnic.ko && echo 1af4 1110 >/sys/bus/pci/drivers/vnic/new_id"
 
-// driverLab is two hosts whose guests have the Linux driver and a shell.
+// driverLab has two hosts whose guests have the Linux driver and a shell.
 type driverLab struct {
 	*vnictest.Lab
 	guests [2]*shell
@@ -41,14 +43,14 @@ type driverLab struct {
 	lossy  bool // packets between them are lost
 }
 
-// driverExtras are what a test has in its guests beside driverPackages and driverModules.
+// driverExtras are what a test needs in its guests besides driverPackages and driverModules.
 type driverExtras struct {
 	packages, modules []string
 	put               []image.Put
 	kernel            string // as driverKernel takes it
 }
 
-// compiled makes a program of testdata that uses verbs, for a guest's /root.
+// compiled builds a program of testdata that uses verbs and puts it into a guest's /root.
 func compiled(tb testing.TB, ctx context.Context, name string) image.Put {
 	tb.Helper()
 	at := filepath.Join(tb.TempDir(), name)
@@ -57,11 +59,11 @@ func compiled(tb testing.TB, ctx context.Context, name string) image.Put {
 	return image.Put{From: at, To: "/root/" + name}
 }
 
-// quietBoot keeps a kernel from complaining of a stall while it boots: it measures the speed of its
-// clock, wrongly where the machine is busy, and the time jumps when it finds out.
+// quietBoot keeps the kernel from reporting a stall during boot. On a busy machine it measures the
+// speed of its clock wrongly, and its time jumps when it corrects that.
 var quietBoot = []string{"rcupdate.rcu_cpu_stall_suppress_at_boot=1"}
 
-// driverImage writes the guests' kernel and RAM disk.
+// driverImage builds the guests' kernel and RAM disk.
 func driverImage(tb testing.TB, ctx context.Context, extra driverExtras) qemu.Machine {
 	tb.Helper()
 	cache, err := image.DefaultCache()
@@ -95,8 +97,8 @@ func inDriverLab(t testing.TB, m qemu.Machine, f func(l *driverLab)) {
 	makeDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{m, m}, func(*vnictest.Lab) {}, f)
 }
 
-// makeDriverLab is inDriverLab with hosts as o says and change makes them, and a machine for each.
-// At the end, however it comes, no guest's kernel may have complained.
+// makeDriverLab is inDriverLab with other options, another configuration (change) and a machine for
+// each host. At the end it fails the test if a guest's kernel has complained.
 func makeDriverLab(t testing.TB, o demo.Options, ms [2]qemu.Machine, change func(l *vnictest.Lab), f func(l *driverLab)) {
 	t.Helper()
 	bootDriverLab(t, o, ms, change, func(l *driverLab) {
@@ -148,8 +150,8 @@ func (l *driverLab) ready(i int) {
 // prompt is what a guest's shell says when it waits for a command.
 const prompt = "vnic-guest:~# "
 
-// boot starts the guest of host i, with its console on a socket. A machine that things can be
-// plugged into gets its functions so.
+// boot boots the guest of host i with its console on a socket. If the machine has free root ports,
+// its functions are plugged in.
 func (l *driverLab) boot(i int, m qemu.Machine) {
 	l.T.Helper()
 	h := l.Hosts[i]
@@ -190,13 +192,13 @@ func (l *driverLab) boot(i int, m qemu.Machine) {
 	l.guests[i] = &shell{t: l.T, conn: conn, name: h.Guest()}
 }
 
-// gidText is an IPv4 address as the kernel writes its GID.
+// gidText returns the GID of an IPv4 address in the kernel's form.
 func gidText(ip string) string {
 	b := net.ParseIP(ip).To4()
 	return fmt.Sprintf("0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x", b[0], b[1], b[2], b[3])
 }
 
-// shell is a guest's shell on its console.
+// shell is a guest's shell, on its console.
 type shell struct {
 	t    testing.TB
 	name string
@@ -206,21 +208,21 @@ type shell struct {
 	n    int
 }
 
-// begin waits for the shell, and has it print what commands print and nothing else: what the kernel
-// says is in dmesg.
+// begin waits for the shell and makes it print nothing but what commands print. Kernel messages
+// remain in dmesg.
 func (s *shell) begin() {
 	s.t.Helper()
 	s.until(prompt)
 	s.must("dmesg -n 1; stty -echo; PS1=; bind 'set enable-bracketed-paste off'")
 }
 
-// until reads up to what the guest is to print, and returns what came before.
+// until reads up to a text and returns what came before it.
 func (s *shell) until(what string) string {
 	s.t.Helper()
 	return s.untilAt(time.Now().Add(slowly(vnictest.Limit)), what)
 }
 
-// untilAt is until with a deadline of its own.
+// untilAt is until with a deadline.
 func (s *shell) untilAt(deadline time.Time, what string) string {
 	s.t.Helper()
 	_ = s.conn.SetReadDeadline(deadline)
@@ -245,7 +247,7 @@ func (s *shell) run(command string) (string, int) {
 	return s.runFor(0, command)
 }
 
-// runFor is run of a command that may take so much longer than others.
+// runFor is run for a command that may take longer than others by d.
 func (s *shell) runFor(d time.Duration, command string) (string, int) {
 	s.t.Helper()
 	s.n++
@@ -282,8 +284,9 @@ func (s *shell) kernel() string {
 	return said
 }
 
-// expand puts a host's names into a command: DEV, GID and LOCAL are its verbs device and the
-// indexes of its address and its link-local one, IP its address and PEER the other's.
+// expand replaces the names in a command: {dev} is the host's verbs device, {gid} and {local} are
+// the indexes of its address and of its link-local address, {ip} is its address and {peer} the
+// other's.
 func (l *driverLab) expand(i int, command string) string {
 	h := l.Hosts[i]
 	return strings.NewReplacer("{dev}", "-d "+l.device(i), "{gid}", l.gid(i), "{local}", l.gidLike(i, "^fe80:"), "{ip}", h.TenantIP, "{peer}", h.PeerGI).Replace(command)
@@ -293,21 +296,83 @@ func (l *driverLab) device(i int) string {
 	return l.guests[i].must("ls /sys/class/infiniband")
 }
 
-// gid is the index of the function's address in its table.
+// gid returns the index of the function's address in the GID table.
 func (l *driverLab) gid(i int) string {
 	return l.gidLike(i, gidText(l.Hosts[i].TenantIP))
 }
 
-// gidLike is the index of the first GID that a pattern matches.
+// gidLike returns the index of the first GID that a pattern matches.
 func (l *driverLab) gidLike(i int, pattern string) string {
 	return filepath.Base(l.guests[i].must(fmt.Sprintf("grep -li %q /sys/class/infiniband/*/ports/1/gids/* | sort -V | head -n 1", pattern)))
 }
 
-// keepConsoles leaves what the guests printed where VNIC_DRIVER_LOG says.
+// keepConsoles writes the guests' consoles to the folder in VNIC_DRIVER_LOG.
 func (l *driverLab) keepConsoles() {
 	if dir := os.Getenv("VNIC_DRIVER_LOG"); dir != "" {
 		for i, g := range l.guests {
 			_ = os.WriteFile(filepath.Join(dir, fmt.Sprintf("guest%d.log", i+1)), g.all.Bytes(), 0o600)
+		}
+	}
+}
+
+// driverKernel returns the kernel of the driver's guests: the one that the test wants, or that of
+// VNIC_DRIVER_KERNEL, or Debian's current one. wanted is a release of Debian's (uname -r), "newest"
+// for the newest of this Debian, or the folder of an unpacked kernel.
+func driverKernel(ctx context.Context, cache, wanted string) (image.Kernel, error) {
+	wanted = cmp.Or(wanted, os.Getenv("VNIC_DRIVER_KERNEL"))
+	switch {
+	case wanted == "":
+		return image.FetchKernel(ctx, cache)
+	case strings.Contains(wanted, "/"):
+		return image.OpenKernel(wanted)
+	case wanted == "newest":
+		out, err := exec.CommandContext(ctx, "../../../guestlib/linux/fetch.sh", wanted).Output()
+		if err != nil {
+			return image.Kernel{}, fmt.Errorf("fetch.sh %s: %w", wanted, err)
+		}
+		wanted = strings.TrimSpace(string(out))
+	}
+	return image.FetchRelease(ctx, cache, wanted)
+}
+
+// debugged is true if the guests have the kernel of guestlib/linux/debug-kernel.sh (make
+// driver-debug).
+var debugged = strings.Contains(os.Getenv("VNIC_DRIVER_KERNEL"), "/debug-kernel-")
+
+// driverMemory returns the memory of the driver's guests in MiB.
+func driverMemory() int {
+	if debugged {
+		return 1536 // KASAN has shadows, and keeps what was freed
+	}
+	return 768
+}
+
+// slowly returns how long something may take in the driver's guests that takes d with Debian's
+// kernel.
+func slowly(d time.Duration) time.Duration {
+	if debugged {
+		return 4 * d
+	}
+	return d
+}
+
+// complaints matches messages of a kernel that found a fault in itself or in a driver, or that no
+// longer looks for faults.
+var complaints = regexp.MustCompile(`(?m)^.*(` + strings.Join([]string{
+	"BUG:", "WARNING:", "Oops", "general protection", "Call Trace", "hung_task", "blocked for more", "refcount_t",
+	"KASAN:", "UBSAN:", "ODEBUG:", "possible .*lock", "suspicious RCU", "sleeping function called", `list_\w+ corruption`,
+	"DMA-API:.* (out of memory|disabl)", "turning off the locking", "lockdep is turned off",
+}, "|") + `).*$`)
+
+// sane fails the test if a guest's kernel has complained.
+func (l *driverLab) sane(t testing.TB) {
+	t.Helper()
+	for _, g := range l.guests {
+		g.t = t
+		said, _ := g.run("dmesg")
+		said = perftestCrash.ReplaceAllString(said, "")
+		if at := complaints.FindStringIndex(said); at != nil {
+			t.Errorf("%s: its kernel complains: %s\n%s", g.name, said[at[0]:at[1]], said[at[0]:])
 		}
 	}
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// programTime is how long a program of a pair may take: the slowest takes a tenth of it on a
-// machine that has nothing else to do.
+// programTime is the time limit of a program of a pair. On a quiet machine the slowest takes a
+// tenth of it.
 var programTime = slowly(200 * time.Second)
 
-// bounded is a command that a guest ends after programTime, and says what it was about.
+// bounded returns a command that ends after programTime and then prints where it hung.
 func bounded(command string) string { return boundedFor(programTime, command) }
 
-// boundedFor is bounded with another time.
+// boundedFor is bounded with another time limit.
 func boundedFor(d time.Duration, command string) string {
 	return fmt.Sprintf("bash /root/bounded %d %s", int(d.Seconds()), quoted(command))
 }
 
-// quoted is a word for a shell.
+// quoted quotes a word for a shell.
 func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // pair runs a server in the second guest and its client in the first, until both end, and returns
@@ -56,7 +56,7 @@ func (l *driverLab) pair(t testing.TB, server, client string) string {
 	}
 }
 
-// unanswered says whether a program ended as one does whose last message is never acknowledged.
+// unanswered reports whether a program ended as if its last message was never acknowledged.
 func unanswered(status, said string) bool {
 	return status == strconv.Itoa(hung) || strings.Contains(said, "transport retry counter exceeded")
 }
@@ -101,20 +101,20 @@ func (l *driverLab) served(t testing.TB, server, client string) (said string, st
 // anew.
 const tooEarly = "RDMA_CM_EVENT_REJECTED"
 
-// perftestCrash is what the kernel says of that.
+// perftestCrash matches what the kernel logs of that crash.
 var perftestCrash = regexp.MustCompile(`(?m)^.*traps: ib_\w+\[\d+\] general protection fault .* in librdmacm.*$`)
 
-// hung is the exit status of what bounded has ended.
+// hung is the exit status of a command that bounded has ended.
 const hung = 124
 
-// serverStatus waits for the server of a pair to end, which bounded sees to.
+// serverStatus waits for the server of a pair to end. bounded limits that time.
 func (l *driverLab) serverStatus() string {
 	tenths := int((programTime + 30*time.Second).Seconds()) * 10
 	rc, _ := l.guests[1].run(fmt.Sprintf("for i in $(seq %d); do test -s /tmp/rc && break; sleep 0.1; done; cat /tmp/rc", tenths))
 	return rc
 }
 
-// endless is pair with a server that does not end by itself.
+// endless is pair for a server that does not end by itself.
 func (l *driverLab) endless(t testing.TB, server, client string) {
 	t.Helper()
 	a, b := l.guests[0], l.guests[1]
@@ -136,8 +136,8 @@ func (l *driverLab) endless(t testing.TB, server, client string) {
 	t.Errorf("%s:\n%s\n%s", client, said, l.evidence(t))
 }
 
-// evidence is what both guests and both NICs say after a failed pair: the server's output, the
-// kernels' logs, queue pairs and counters. A server that hangs says where before bounded ends it.
+// evidence returns what explains a failed pair: the server's output, the logs of both kernels,
+// queue pairs and counters. A server that hangs prints where before bounded ends it.
 func (l *driverLab) evidence(t testing.TB) string {
 	var text strings.Builder
 	part := func(name, said string) { fmt.Fprintf(&text, "--- %s:\n%s\n", name, strings.TrimSpace(said)) }
@@ -157,7 +157,7 @@ func (l *driverLab) evidence(t testing.TB) string {
 	return text.String()
 }
 
-// sockets are the NICs' control sockets, where the lab has both.
+// sockets returns the control sockets of both NICs.
 func (l *driverLab) sockets() (paths []string) {
 	if l.Lab != nil {
 		paths = []string{l.Hosts[0].Control, l.Hosts[1].Control}
@@ -165,7 +165,7 @@ func (l *driverLab) sockets() (paths []string) {
 	return paths
 }
 
-// notZero leaves out the counters that count nothing.
+// notZero leaves out the counters that are 0.
 func notZero(lines string) string {
 	var text strings.Builder
 	for line := range strings.Lines(lines) {

@@ -22,8 +22,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// linuxEnd is a program in a stock guest that does with a queue pair of Soft-RoCE what it is told
-// (testdata/ends.c). When it is killed, the guest's init starts it again.
+// linuxEnd controls a program in a stock guest that uses a queue pair of Soft-RoCE
+// (testdata/ends.c). The guest's init restarts it when it is killed.
 type linuxEnd struct {
 	t     testing.TB
 	addr  string
@@ -31,7 +31,7 @@ type linuxEnd struct {
 	lines *bufio.Reader
 }
 
-// buildEnds builds it.
+// buildEnds builds that program.
 func buildEnds(t testing.TB, ctx context.Context) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ends")
@@ -40,7 +40,7 @@ func buildEnds(t testing.TB, ctx context.Context) string {
 	return file
 }
 
-// tell says a line.
+// tell sends a line to the program.
 func (e *linuxEnd) tell(format string, a ...any) {
 	e.t.Helper()
 	if _, err := fmt.Fprintf(e.conn, format+"\n", a...); err != nil {
@@ -48,7 +48,7 @@ func (e *linuxEnd) tell(format string, a ...any) {
 	}
 }
 
-// answer is the next line that it says.
+// answer returns the program's next line.
 func (e *linuxEnd) answer() string {
 	e.t.Helper()
 	_ = e.conn.SetDeadline(time.Now().Add(vnictest.Limit))
@@ -65,7 +65,7 @@ func (e *linuxEnd) ask(format string, a ...any) string {
 	return e.answer()
 }
 
-// open connects to the program, which may have to begin yet, and makes a queue pair.
+// open connects to the program, which may still be starting, and makes it create a queue pair.
 func (e *linuxEnd) open() *perftest.Keys {
 	e.t.Helper()
 	vnictest.Eventually(e.t, "a program at "+e.addr, func() (err error) {
@@ -103,7 +103,7 @@ func (e *linuxEnd) kill() {
 	e.conn = nil
 }
 
-// statuses are those of the next n completions.
+// statuses returns the statuses of the next n completions.
 func (e *linuxEnd) statuses(n int) []abi.WCStatus {
 	e.t.Helper()
 	return parseStatuses(e.t, e.ask("wait %d", n))
@@ -121,7 +121,7 @@ func parseStatuses(t testing.TB, line string) (all []abi.WCStatus) {
 	return all
 }
 
-// statuses are those of the next n completions.
+// statuses returns the statuses of the next n completions.
 func (p *perftestPeer) statuses(n int) (all []abi.WCStatus) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, vnictest.Limit)
@@ -139,8 +139,8 @@ func (p *perftestPeer) statuses(n int) (all []abi.WCStatus) {
 	return all
 }
 
-// flushed is what becomes of n requests if the first of them that is not done fails: those before
-// it succeeded.
+// flushed checks the statuses of n requests: some succeed, the next fails with a status, and the
+// rest are flushed.
 func flushed(t testing.TB, who string, got []abi.WCStatus, want abi.WCStatus) {
 	t.Helper()
 	at := slices.IndexFunc(got, func(st abi.WCStatus) bool { return st != abi.WCSuccess })
@@ -149,7 +149,7 @@ func flushed(t testing.TB, who string, got []abi.WCStatus, want abi.WCStatus) {
 	}
 }
 
-// short is a patience that a test can wait for: 4 × 268 ms.
+// short makes a requester give up within a test's time: 4 × 268 ms.
 var short = retries{timeout: 16, count: 3, notReady: 1}
 
 // inTime looks at how long a requester took to give up, from a time at which its peer answered no
@@ -170,8 +170,9 @@ const (
 	endsBytes    = 1 << 20
 )
 
-// TestLongRoCEEnds has one side's program, or its queue pair, come to an end while the other sends,
-// and requests that cannot be served, between a function and Soft-RoCE in a stock guest, both ways.
+// TestLongRoCEEnds ends a program or a queue pair on one side while the other sends, and sends
+// requests that cannot be served, between a function and Soft-RoCE in a stock guest, in both
+// directions.
 func TestLongRoCEEnds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
@@ -213,7 +214,7 @@ func TestLongRoCEEnds(t *testing.T) {
 	})
 }
 
-// ourProgramKilled kills a program with our end of a connection.
+// ourProgramKilled kills a program that has our end of a connection.
 func ourProgramKilled(t *testing.T, l *linuxLab, e *linuxEnd) {
 	to := e.open()
 	program := exec.Command(os.Args[0], "-test.run", "^TestInsideRoCEEnds$")
@@ -264,7 +265,7 @@ func TestInsideRoCEEnds(t *testing.T) {
 	select {}
 }
 
-// write posts WRITEs to the other end and waits for the first.
+// write posts WRITEs and waits for the first completion.
 func (p *perftestPeer) write(to *perftest.Keys) []abi.WCStatus {
 	for i := range endsRequests {
 		p.check(p.qp.PostSend(&guestlib.SendWR{
@@ -312,7 +313,7 @@ func weFail(p *perftestPeer, e *linuxEnd, _ *perftest.Keys) {
 	flushed(p.t, "our queue pair failed: Linux", got, abi.WCRetryExcErr)
 }
 
-// failed looks whether our queue pair is in ERR.
+// failed checks that our queue pair is in ERR.
 func (p *perftestPeer) failed(why string) {
 	p.t.Helper()
 	vnictest.Eventually(p.t, why+": our queue pair", func() error {
@@ -323,7 +324,7 @@ func (p *perftestPeer) failed(why string) {
 	})
 }
 
-// failed looks whether Linux's queue pair is in ERR.
+// failed checks that Linux's queue pair is in ERR.
 func (e *linuxEnd) failed(why string) {
 	e.t.Helper()
 	if st := e.ask("state"); st != fmt.Sprint(int(abi.QPStateErr)) {

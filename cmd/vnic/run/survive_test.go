@@ -230,3 +230,9 @@ func bootGuest(l *vnictest.Lab, ctx context.Context, g vnictest.Guest, i int, co
 		}
 	}, follow(vm.Output())
 }
+
+func TestKilledTestsLeaveNothing(t *testing.T) {
+	vnictest.RequireGuests(t)
+	t.Run("clients", func(t *testing.T) { vnictest.KilledLeavesNothing(t, "TestClientsSurvive", "guest\x00workload", 2) })
+	t.Run("guests", func(t *testing.T) { vnictest.KilledLeavesNothing(t, "TestGuestsSurvive", "qemu-system-", 2) })
+}

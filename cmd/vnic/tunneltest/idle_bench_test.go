@@ -17,8 +17,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// BenchmarkTunnelIdle is the share of a processor that a NIC with 64 functions,
-// each with a port, takes while there is nothing to do.
+// BenchmarkTunnelIdle measures the share of a processor that an idle NIC takes with 64 functions
+// that have ports.
 func BenchmarkTunnelIdle(b *testing.B) {
 	vnictest.RequireRoot(b)
 	const functions, idle = 64, 10 * time.Second
@@ -70,8 +70,8 @@ func startIdle(b *testing.B, functions int) *labkit.Process {
 
 func must[T any](v T, _ error) T { return v }
 
-// processorTime is what all threads of a process and of those it started have
-// taken of processors: vnic run leaves the work to another process.
+// processorTime returns the processor time of a process and of those it started, because vnic run
+// leaves the work to another process.
 func processorTime(b testing.TB, pid int) (sum time.Duration) {
 	b.Helper()
 	children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

@@ -32,7 +32,7 @@ type boxed struct {
 	at   time.Time
 }
 
-// kernelLoad is a load of packets of so many bytes, with an Ethernet header, over a tunnel.
+// kernelLoad returns a load of packets of size bytes, with an Ethernet header, over a tunnel.
 func (b *boxes) kernelLoad(w *tunnel, size int) (l *boxed, end func()) {
 	b.t.Helper()
 	l = &boxed{t: b, fd: -1, into: b.spaces[1]}
@@ -96,7 +96,8 @@ func (l *boxed) send(n int) int {
 	return sendMessages(l.fd, l.out[:n])
 }
 
-// take looks every few milliseconds: it costs as much as some dozens of packets.
+// take reads the counter only every few milliseconds, because that costs as much as some dozens of
+// packets.
 func (l *boxed) take() int {
 	if time.Since(l.at) < 3*time.Millisecond {
 		return 0
@@ -110,7 +111,8 @@ func (l *boxed) take() int {
 	return l.last - before
 }
 
-// datagramsSeen counts those that the UDP of the calling thread's namespace got, wanted or not.
+// datagramsSeen returns how many datagrams the UDP of the thread's namespace has received, with
+// those that nobody wanted.
 func datagramsSeen() (n int, err error) {
 	text, err := os.ReadFile("/proc/thread-self/net/snmp")
 	var names []string

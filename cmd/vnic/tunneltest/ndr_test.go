@@ -25,7 +25,7 @@ const (
 	trialPause  = 20 * time.Microsecond // while less than a burst is due, or is taken
 )
 
-// load is what sends frames by one port and takes them at another, and counts them.
+// load sends frames by one port, receives them at another and counts them.
 type load interface {
 	// send sends at most n frames, and returns how many there was room for.
 	send(n int) int
@@ -58,7 +58,7 @@ func ndr(l load, most float64) float64 {
 	return low
 }
 
-// counted is what came of a trial.
+// counted is the result of a trial.
 type counted struct {
 	sent, got int
 	took      time.Duration
@@ -67,7 +67,7 @@ type counted struct {
 func (c *counted) lost() float64    { return 1 - float64(c.got)/float64(max(c.sent, 1)) }
 func (c *counted) offered() float64 { return float64(c.sent) / c.took.Seconds() }
 
-// trial sends at a rate for a while, and counts.
+// trial sends at a rate for a while and counts what arrives.
 func trial(l load, rate float64) (c counted) {
 	began := time.Now()
 	for ; c.took < trialTime; c.took = time.Since(began) {
@@ -88,13 +88,13 @@ func trial(l load, rate float64) (c counted) {
 	return c
 }
 
-// pause sleeps as the kernel does, for which the thread has no timer slack.
+// pause sleeps in the kernel, where the thread has no timer slack: a Go timer is less accurate.
 func pause(d time.Duration) {
 	t := unix.NsecToTimespec(int64(d))
 	_ = unix.Nanosleep(&t, nil)
 }
 
-// cost is the processor time that all threads but the caller's take for a frame of a flood, ns.
+// cost returns the processor time of all threads but the caller's per frame of a flood, in ns.
 func cost(t testing.TB, l load) float64 {
 	others := func() time.Duration {
 		var all, own unix.Rusage
@@ -156,7 +156,7 @@ func apart(t testing.TB) (cpu int) {
 	return cpus[1]
 }
 
-// own lists the processors that this process may use.
+// own returns the processors that this process may use.
 func own(t testing.TB) (cpus []int) {
 	t.Helper()
 	var set unix.CPUSet
@@ -171,8 +171,8 @@ func own(t testing.TB) (cpus []int) {
 	return cpus
 }
 
-// hurry has this session go before other work on the machine until the benchmark ends, where the
-// kernel schedules sessions (sched(7), autogroups).
+// hurry raises the priority of this session until the benchmark ends, where the kernel schedules by
+// session (sched(7), autogroups).
 func hurry(t testing.TB) {
 	const file = "/proc/self/autogroup"
 	before, err := os.ReadFile(file)
@@ -184,7 +184,7 @@ func hurry(t testing.TB) {
 	t.Cleanup(func() { _ = os.WriteFile(file, []byte(nice), 0) })
 }
 
-// threads lists those of this process.
+// threads lists the threads of this process.
 func threads(t testing.TB) (ids []int) {
 	t.Helper()
 	dir, err := os.ReadDir("/proc/self/task")

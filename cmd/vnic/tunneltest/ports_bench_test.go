@@ -81,7 +81,7 @@ func bounced(b *testing.B, dir string, size, cpu int) float64 {
 // together are half of what a ring holds, so that no port has to drop any.
 const aroundBursts = 8
 
-// bounce measures with a testpmd of its own.
+// bounce measures with one testpmd.
 func bounce(t testing.TB, dir string, size, cpu int) (pps float64, err error) {
 	one, two := pmdOptions{mac: vnictest.MACOf(1, 3), socket: vnictest.PortSocket(dir, 1, 3)}, pmdOptions{mac: vnictest.MACOf(1, 4), socket: vnictest.PortSocket(dir, 1, 4)}
 	one.peer, two.peer = gatewayOf(one.mac), gatewayOf(two.mac)

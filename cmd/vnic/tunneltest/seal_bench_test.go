@@ -110,7 +110,7 @@ func (b *boxes) write64K(w *tunnel, n int) {
 	b.must(server.Err)
 }
 
-// cipherTime is what AES-GCM takes of a processor for sealing and opening n bytes.
+// cipherTime returns the processor time of AES-GCM for sealing and opening n bytes.
 func cipherTime(b *testing.B, n int) time.Duration {
 	b.Helper()
 	block, err := aes.NewCipher(make([]byte, 16))
@@ -136,7 +136,7 @@ func cipherTime(b *testing.B, n int) time.Duration {
 	return (threadTime(b) - before) / rounds
 }
 
-// threadTime is what the calling thread has taken of processors.
+// threadTime returns the processor time of the calling thread.
 func threadTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage

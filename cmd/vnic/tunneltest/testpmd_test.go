@@ -19,7 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/fabric"
 )
 
-// pmd is DPDK's testpmd on one port: an independent driver of virtio-net over vhost-user, without a
+// pmd is a DPDK testpmd on one port: an independent virtio-net driver over vhost-user, without a
 // virtual machine.
 type pmd struct {
 	t   testing.TB
@@ -131,7 +131,7 @@ func (p *pmd) text() string {
 	return p.said.String()
 }
 
-// await waits until it says something behind from.
+// await waits for a text in the output after position from.
 func (p *pmd) await(what string, from int) {
 	p.t.Helper()
 	vnictest.Eventually(p.t, "testpmd says "+what, func() error {
@@ -142,7 +142,7 @@ func (p *pmd) await(what string, from int) {
 	})
 }
 
-// do gives it a command, and returns the answer when that has what is awaited.
+// do runs a command and returns its output once that has a text.
 func (p *pmd) do(command, await string) string {
 	p.t.Helper()
 	from := len(p.text())
@@ -155,7 +155,7 @@ func (p *pmd) do(command, await string) string {
 
 var pmdCounter = regexp.MustCompile(`([RT]X-packets|[RT]X-bytes): +(\d+)`)
 
-// counts are its port's counters, as RX-packets.
+// counts returns the counters of the port, such as RX-packets.
 func (p *pmd) counts() map[string]int {
 	p.t.Helper()
 	m := map[string]int{}
@@ -176,7 +176,7 @@ func dropsOf(said string) (n int) {
 	return n
 }
 
-// processors are those that this process may use, as DPDK takes them.
+// processors returns the processors that this process may use, in DPDK's form.
 func processors(t testing.TB) string {
 	t.Helper()
 	var list []string
@@ -191,8 +191,8 @@ func gatewayOf(mac [6]byte) [6]byte {
 	return mac
 }
 
-// TestPMD has DPDK's driver, with rings of each kind, send to another through a NIC: what arrives
-// is what was sent.
+// TestPMD: DPDK's driver, with rings of each kind, sends frames to another one through a NIC, and
+// they arrive unchanged.
 func TestPMD(t *testing.T) { throughPMD(t, "packed_vq=1") }
 
 // TestLongPMD is TestPMD with other kinds of rings.

@@ -26,7 +26,7 @@ const (
 	udpSeconds   = "1"
 )
 
-// tunnelCase is what is measured at one MTU of the underlay.
+// tunnelCase is a set of measurements at one MTU of the underlay.
 type tunnelCase struct {
 	mtu      int
 	tcp, bbr string // metrics of TCP, with CUBIC and with BBR
@@ -116,7 +116,7 @@ func (s samples) limit(bc tunnelCase, cipher float64) {
 	s["tunnel/tcp_over_limit"+at] = []float64{vnictest.Median(s[bc.tcp]) * perBit}
 }
 
-// warm has ways resolve addresses and shake hands.
+// warm sends the first packets, so that addresses are resolved and keys exchanged.
 func (b *boxes) warm(ways []*tunnel) {
 	b.t.Helper()
 	for _, w := range ways {
@@ -126,7 +126,7 @@ func (b *boxes) warm(ways []*tunnel) {
 	}
 }
 
-// samples are what was measured, by metric.
+// samples holds measured values by metric.
 type samples map[string][]float64
 
 func (s samples) add(metric string, w *tunnel, v float64) {
@@ -136,7 +136,7 @@ func (s samples) add(metric string, w *tunnel, v float64) {
 	s[metric] = append(s[metric], v)
 }
 
-// report gives the medians.
+// report reports the medians.
 func (s samples) report(b *testing.B) {
 	for metric, v := range s {
 		b.ReportMetric(vnictest.Median(v), metric)
@@ -150,7 +150,7 @@ func (t *tunnel) end() {
 	}
 }
 
-// serve starts the server of iperf3 in the second box.
+// serve starts iperf3's server in the second box.
 func (b *boxes) serve() error {
 	return b.spaces[1].Do(func() error {
 		p, err := labkit.StartCommand("iperf3", exec.Command("iperf3", "-s", "--forceflush"))
@@ -161,7 +161,7 @@ func (b *boxes) serve() error {
 	})
 }
 
-// iperf is what is used of the report of iperf3.
+// iperf holds the fields of iperf3's report that are used.
 type iperf struct {
 	End struct {
 		Received struct {
@@ -205,13 +205,13 @@ func knowsCongestionControl(name string) bool {
 	return slices.Contains(strings.Fields(string(list)), name)
 }
 
-// tcp is what one TCP stream carries, Gbit/s.
+// tcp returns the rate of one TCP stream in Gbit/s.
 func (b *boxes) tcp(w *tunnel, congestionControl string) float64 {
 	return b.iperf(w, "-t", tcpSeconds, "-C", congestionControl).End.Received.BitsPerSecond / 1e9
 }
 
-// udp is what arrives of datagrams of 1400 bytes, sent as fast as iperf3 can,
-// and the share that is lost.
+// udp sends datagrams of 1400 bytes as fast as iperf3 can, and returns the rate that arrives and
+// the share that is lost.
 func (b *boxes) udp(w *tunnel) (pps, loss float64) {
 	s := b.iperf(w, "-t", udpSeconds, "-u", "-l", "1400", "-b", "0").End.Sum
 	return (s.Packets - s.LostPackets) / s.Seconds, s.LostPackets / s.Packets
@@ -219,7 +219,7 @@ func (b *boxes) udp(w *tunnel) (pps, loss float64) {
 
 var pingTime = regexp.MustCompile(`time=([\d.]+) ms`)
 
-// ping is the median round trip of pings 2 ms apart, µs.
+// ping returns the median round trip time of pings 2 ms apart, in µs.
 func (b *boxes) ping(w *tunnel) float64 {
 	out, err := b.in(0, "ping", "-n", "-i", "0.002", "-c", "150", boxAddress(w.net, 2))
 	b.must(err)

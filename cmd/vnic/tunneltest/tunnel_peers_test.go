@@ -58,7 +58,7 @@ const (
 
 func boxAddress(net, box int) string { return fmt.Sprintf("10.97.%d.%d", net, box) }
 
-// newBoxes makes them. The calling thread is in a private namespace.
+// newBoxes creates the boxes. The calling thread must be in a private namespace.
 func newBoxes(t testing.TB, mtu int) *boxes {
 	t.Helper()
 	b := &boxes{t: t, dir: t.TempDir(), mtu: mtu}
@@ -76,7 +76,7 @@ func newBoxes(t testing.TB, mtu int) *boxes {
 	return b
 }
 
-// must ends the test at an error.
+// must fails the test if err is not nil.
 func (b *boxes) must(err error) {
 	b.t.Helper()
 	if err != nil {
@@ -84,8 +84,8 @@ func (b *boxes) must(err error) {
 	}
 }
 
-// wires plugs a veth of each box into the bridge. The ends in the boxes are
-// called name and have these addresses.
+// wires connects each box to the bridge by a veth. The ends in the boxes have the name and these
+// addresses.
 func (b *boxes) wires(name string, addresses func(box int) string) {
 	b.t.Helper()
 	for i, s := range b.spaces {
@@ -100,13 +100,13 @@ func (b *boxes) wires(name string, addresses func(box int) string) {
 	}
 }
 
-// bridge is no tunnel at all: what the kernel makes of veths and a bridge.
+// bridge returns a way without a tunnel: veths and a bridge.
 func (b *boxes) bridge(net int) *tunnel {
 	b.wires("plain", func(box int) string { return boxAddress(net, box) })
 	return &tunnel{name: "bridge", net: net}
 }
 
-// vxlan is the kernel's VXLAN between the boxes, without encryption.
+// vxlan returns a way over the kernel's VXLAN, which does not encrypt.
 func (b *boxes) vxlan(n int) *tunnel {
 	under := func(box int) string { return fmt.Sprintf(boxUnderlay, n, box) }
 	b.wires("vxu", under)
@@ -139,7 +139,7 @@ func buildWireguard(t testing.TB) (program string) {
 	return program
 }
 
-// wireguard is a wireguard-go in each box.
+// wireguard returns a way over a wireguard-go in each box.
 func (b *boxes) wireguard(n int, program string) *tunnel {
 	b.t.Helper()
 	under := func(box int) string { return fmt.Sprintf(boxUnderlay, n, box) }
@@ -180,14 +180,14 @@ func (b *boxes) wireguard(n int, program string) *tunnel {
 	return t
 }
 
-// wireguardName is what wireguard-go's devices and their sockets are called: the
-// box, and the process of the benchmark.
+// wireguardName is the name of wireguard-go's devices and sockets, with the box and the process of
+// the benchmark.
 const wireguardName = "vnwg%d-%d"
 
 const wireguardSockets = "/var/run/wireguard/"
 
-// removeStaleSockets removes the sockets that benchmarks left which were killed:
-// those of this name that nobody listens at.
+// removeStaleSockets removes the sockets of benchmarks that were killed: those with such a name on
+// which nobody listens.
 func removeStaleSockets() {
 	list, _ := filepath.Glob(wireguardSockets + "vnwg*.sock")
 	for _, s := range list {
@@ -224,7 +224,7 @@ func configureWireguard(socket string, own *ecdh.PrivateKey, peer *ecdh.PublicKe
 	return nil
 }
 
-// vnicOptions are what differs between our own tunnels.
+// vnicOptions are the differences between our own tunnels.
 type vnicOptions struct {
 	name        string // of the peer it is reported as
 	superframes string
@@ -235,11 +235,12 @@ type vnicOptions struct {
 	keepTo      []int // processors of the whole NIC, a shard on each; nil: one shard, and any
 }
 
-// boxHost is the number of the NIC in a box: all tunnels share the bridge.
+// boxHost returns the number of the NIC in a box. It is unique because all tunnels share the
+// bridge.
 func boxHost(net, box int) uint8 { return uint8(10*net + box) }
 
-// vnic is a `vnic run` for each box, with functions whose ports are in the box, or which a bare
-// client may attach to.
+// vnic starts a vnic run for each box. Its functions have ports in the box, or bare clients attach
+// to them.
 func (b *boxes) vnic(n int, o vnicOptions) *tunnel {
 	b.t.Helper()
 	t := &tunnel{name: o.name, net: n}
@@ -309,7 +310,7 @@ functions:
 	return t
 }
 
-// threads are the keys of section nic that say what threads the NIC of a box has, and where.
+// threads returns the keys of the section nic for the NIC's threads and their processors.
 func (o vnicOptions) threads(box int) string {
 	switch {
 	case o.keepTo != nil:
@@ -321,7 +322,7 @@ func (o vnicOptions) threads(box int) string {
 	}
 }
 
-// on is a command line that keeps a command to processors; nil: to none.
+// on returns a command line that keeps a command on these processors; nil: on any.
 func on(processors []int, argv ...string) []string {
 	if processors == nil {
 		return argv
@@ -329,7 +330,7 @@ func on(processors []int, argv ...string) []string {
 	return append([]string{"taskset", "-c", list(processors)}, argv...)
 }
 
-// list writes processors as taskset and section nic of a configuration take them.
+// list formats processors for taskset and for the section nic.
 func list(processors []int) string {
 	var s []string
 	for _, cpu := range processors {
@@ -338,7 +339,7 @@ func list(processors []int) string {
 	return strings.Join(s, ",")
 }
 
-// in runs a program in a box and returns what it prints.
+// in runs a program in a box and returns its output.
 func (b *boxes) in(box int, argv ...string) (string, error) {
 	var out, errs strings.Builder
 	var p *labkit.Process

@@ -66,7 +66,7 @@ func BenchmarkTunnelShards(b *testing.B) {
 	})
 }
 
-// shardedTunnel is a tunnel with a shard of each NIC on each of its processors.
+// shardedTunnel is a tunnel whose NICs have a shard on each of its processors.
 type shardedTunnel struct {
 	*tunnel
 	processors []int
@@ -98,13 +98,13 @@ func (b *boxes) sharded(net int, processors []int) *shardedTunnel {
 	return w
 }
 
-// beside is the processor of the shard that has the functions of a stream (config.Config.ShardOf).
+// beside returns the processor of the shard that has a stream's functions (config.Config.ShardOf).
 func (w *shardedTunnel) beside(stream int) []int {
 	vf := stream + 1
 	return []int{w.processors[vf%len(w.processors)]}
 }
 
-// carried is what all streams together got through: bits a second, and ns of processors for each
+// carried is what all streams together achieved: bits per second, and ns of processor time per
 // byte.
 type carried struct{ rate, spent float64 }
 
@@ -141,7 +141,7 @@ func (w *shardedTunnel) run(x *boxes) (c carried) {
 	return c
 }
 
-// steered is how many frames the first NIC's shards had to hand to each other so far.
+// steered returns how many frames the first NIC's shards have handed to each other.
 func (w *shardedTunnel) steered(x *boxes) uint64 {
 	x.t.Helper()
 	c, err := control.NewClient(w.control).Counters(x.t.Context())
@@ -149,7 +149,7 @@ func (w *shardedTunnel) steered(x *boxes) uint64 {
 	return c["shard.steered"] + c["gateway.handed_over"]
 }
 
-// spent is what the NICs, the servers and all clients that have ended took of processors.
+// spent returns the processor time of the NICs, the servers and all clients that have ended.
 func (w *shardedTunnel) spent(t testing.TB) (sum time.Duration) {
 	t.Helper()
 	for _, p := range slices.Concat(w.nics[:], w.servers) {
@@ -162,7 +162,8 @@ func (w *shardedTunnel) spent(t testing.TB) (sum time.Duration) {
 	return sum + time.Duration(ended.Utime.Nano()+ended.Stime.Nano())
 }
 
-// firstProcessors are the first n that this process may use, or all if there are fewer.
+// firstProcessors returns the first n processors that this process may use, or all if there are
+// fewer.
 func firstProcessors(t testing.TB, n int) (cpus []int) {
 	t.Helper()
 	var allowed unix.CPUSet

@@ -94,7 +94,7 @@ func newPairOfHosts(t testing.TB) *pairOfHosts {
 	return p
 }
 
-// furnish makes a host's bridges and its guest's interface.
+// furnish creates a host's bridges and its guest's interface.
 func (p *pairOfHosts) furnish(i int) error {
 	for _, name := range []string{"br0", "gbr"} {
 		if err := tap.NewBridge(name, hostsMTU); err != nil {
@@ -119,7 +119,7 @@ func (p *pairOfHosts) furnish(i int) error {
 	return p.guests[i].Take("eth0", guestAddress(i)+"/24")
 }
 
-// join puts a wire between the hosts. It runs in the first one.
+// join connects the hosts by a veth. It runs in the first host.
 func (p *pairOfHosts) join() error {
 	return errors.Join(
 		labkit.Veth("wire", "wire2", hostsMTU), labkit.Plug("wire", "br0"), netns.Up("wire"), p.hosts[1].Take("wire2"),
@@ -201,8 +201,8 @@ func (p *pairOfHosts) rdma(count int) (wait func() [2]string) {
 	}
 }
 
-// stream is a TCP connection between the guests whose bytes depend on their
-// position; both ends send and check all the time.
+// stream is a TCP connection between the guests. Each byte depends on its position; both ends send
+// and check all the time.
 type stream struct {
 	conns    [2]net.Conn
 	received [2]atomic.Int64
@@ -390,7 +390,7 @@ func (p *pairOfHosts) verified(last [2]string) {
 	}
 }
 
-// disturbance is something that goes wrong.
+// disturbance is one kind of trouble.
 type disturbance struct {
 	name  string
 	begin func()
