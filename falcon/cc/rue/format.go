@@ -98,3 +98,93 @@ func ParseEvent(b []byte) (e Event, ok bool) {
 	e.layout(&codec{b: b, read: true})
 	return e, true
 }
+
+// Result is an entry of the CC result queue (Falcon §10.6.2.2): the answer to one event.
+type Result struct {
+	Conn     uint32   // CID of the event
+	Repath   bool     // randomize_path: choose another path (Falcon §10.4)
+	Metadata uint32   // of the event
+	IPG      uint32   // gap between packets while fcwnd is below one, TU, 20 bits
+	State    cc.State // the connection's new state; Select is not returned
+	Opaque   uint8    // 2 bits
+}
+
+func (r *Result) layout(c *codec) {
+	s := &r.State
+	field(c, &r.Conn, 24)
+	flag(c, &r.Repath)
+	field(c, &r.Metadata, 24)
+	field(c, &s.Fcwnd, 21) // fraction 10, integer 11
+	field(c, &r.IPG, 20)
+	field(c, &s.Ncwnd, 11)
+	field(c, &s.RTO, 24)
+	field(c, &s.FabricMarker, 24)
+	field(c, &s.NICMarker, 24)
+	field(c, &s.Direction, 1)
+	field(c, &s.BaseDelay, 24)
+	field(c, &s.Delay, 24)
+	field(c, &s.RTT, 24)
+	field(c, &r.Opaque, 2)
+	plbLayout(c, s)
+	c.reserved(260 - plbBits)
+}
+
+// Append appends the 64 bytes of the result: the 508 bits of the table and 4 of padding.
+func (r *Result) Append(b []byte) []byte {
+	b = append(b, make([]byte, EntryLen)...)
+	r.layout(&codec{b: b[len(b)-EntryLen:]})
+	return b
+}
+
+// ParseResult decodes a result. ok is false unless b is exactly one entry.
+func ParseResult(b []byte) (r Result, ok bool) {
+	if len(b) != EntryLen {
+		return r, false
+	}
+	r.layout(&codec{b: b, read: true})
+	return r, true
+}
+
+// EntryLen is the size of an event and of a result, in bytes.
+const EntryLen = 64
+
+// codec traverses the fields of an entry and either writes or reads them, so that each format is
+// described once.
+type codec struct {
+	b    []byte
+	bit  uint
+	read bool
+}
+
+// field processes the next width bits, at most 32. A value that is too large is cut.
+func field[T ~uint8 | ~uint16 | ~uint32](c *codec, v *T, width uint) {
+	var got uint32
+	for done := uint(0); done < width; {
+		i, at := c.bit>>3, c.bit&7
+		n := min(8-at, width-done)
+		mask := byte(1<<n - 1)
+		if c.read {
+			got |= uint32(c.b[i]>>at&mask) << done
+		} else {
+			c.b[i] |= (byte(uint32(*v)>>done) & mask) << at
+		}
+		c.bit += n
+		done += n
+	}
+	if c.read {
+		*v = T(got)
+	}
+}
+
+// flag processes the next bit.
+func flag(c *codec, v *bool) {
+	var n uint8
+	if *v {
+		n = 1
+	}
+	field(c, &n, 1)
+	*v = n != 0
+}
+
+// reserved skips width bits, which stay 0.
+func (c *codec) reserved(width uint) { c.bit += width }

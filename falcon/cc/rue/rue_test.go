@@ -149,8 +149,8 @@ func TestBinaryAndDirectAgree(t *testing.T) {
 	}
 }
 
-// TestConfigBorders: the smallest values that a configuration may have.
-func TestConfigBorders(t *testing.T) {
+// TestTheSmallestConfigurationIsValid: the smallest values that a configuration may have.
+func TestTheSmallestConfigurationIsValid(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
 		"no work":        func(c *Config) { c.Service = 0 },
 		"no latency":     func(c *Config) { c.Latency = 0 },

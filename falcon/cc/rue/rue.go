@@ -1,6 +1,11 @@
 package rue
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/falcon-vnic/vnic/falcon/cc"
+	"github.com/falcon-vnic/vnic/internal/ring"
+)
 
 // Config says how fast the RUE works and which events it gets. The zero value is invalid; see
 // Immediate and Hardware.
@@ -72,4 +77,85 @@ func (p *Policy) Admit(occupancy int, since int64, acked uint16) bool {
 	default:
 		return p1 && p2
 	}
+}
+
+// NACK codes that the RUE distinguishes. Code 5 is reserved in 0.9; peers of older drafts send it
+// for a drop beyond the window.
+const (
+	nackResource = 1
+	nackWindow   = 5
+)
+
+// RUE computes results. It has no state except scratch memory; make one for each engine.
+type RUE struct {
+	alg cc.Algorithm
+	ev  cc.Event // passed through an interface: on the stack it would be allocated for every event
+}
+
+// New returns a RUE with the given algorithm.
+func New(alg cc.Algorithm) RUE { return RUE{alg: alg} }
+
+// Process answers one event at time now, in Falcon units.
+func (u *RUE) Process(e *Event, now uint32, r *Result) {
+	r.Conn, r.Metadata, r.Opaque, r.State = e.Conn, e.Metadata, e.Opaque, e.State
+	out := u.Update(e, &r.State, now)
+	r.IPG, r.Repath = out.IPG, out.Repath
+}
+
+// Update answers an event whose state is in s instead of in the event, and changes s. It is for a
+// RUE that answers at once.
+func (u *RUE) Update(e *Event, s *cc.State, now uint32) cc.Result {
+	u.ev = cc.Event{
+		Hops: e.Hops, RxOccupancy: e.RxLevel, RetransmitCount: e.RetransmitCount, Acked: e.Acked, ECN: e.ECN,
+		EackDrop: e.EackDrop, EackOwn: e.EackOwn, T1: e.T1, T2: e.T2, T3: e.T3, T4: e.T4, Now: now & cc.TimeMask,
+	}
+	switch e.Type {
+	case TypeNack:
+		u.ev.Kind = cc.Nack
+		if e.NackCode == nackResource {
+			u.ev.Kind = cc.NackResource
+		}
+		u.ev.EackDrop = e.NackCode == nackWindow
+	case TypeRetransmit:
+		u.ev.Kind = cc.Retransmit
+	}
+	return u.alg.Update(s, &u.ev)
+}
+
+// MaxQueue is the maximum of entries in a queue.
+const MaxQueue = 65536
+
+// Queue is a bounded FIFO of entries, like each of the two of Falcon §10.6.2. Memory grows with the
+// number of entries actually queued. The zero value has no room; make a queue with NewQueue.
+type Queue struct {
+	limit   int
+	entries ring.Queue[[EntryLen]byte]
+	put     uint64 // number of entries put so far
+}
+
+// NewQueue returns a queue of limit entries.
+func NewQueue(limit int) Queue { return Queue{limit: limit} }
+
+// Len returns the number of entries in the queue.
+func (q *Queue) Len() int { return q.entries.Len() }
+
+// Gen returns the generation bit of the next entry. It alternates with every lap, so that a poller
+// can recognise new entries.
+func (q *Queue) Gen() bool { return q.put/uint64(q.limit)&1 == 0 }
+
+// Put reserves the next entry and returns its memory to append to, nil if the queue is full.
+func (q *Queue) Put() []byte {
+	if q.Len() >= q.limit {
+		return nil
+	}
+	q.put++
+	return q.entries.Push()[:0]
+}
+
+// Take returns the oldest entry, nil if there is none. It is valid until the next Put.
+func (q *Queue) Take() []byte {
+	if q.entries.Len() == 0 {
+		return nil
+	}
+	return q.entries.Pop()[:]
 }
