@@ -7,6 +7,10 @@
 //	                + memfd preamble                                        ▼
 //	                                                       queues.Session: net.Conn, Peer, Watch(RAM)
 //
+//	guest (QEMU) ── vhost-user socket ──► NetPort: a function's Ethernet port
+//
+//	supervisor: VhostRelay, VfioRelay, Socket ── connections, descriptors ──► worker: the above
+//
 //	Machine ──► Start ──► Process: QMP, console file, output stream, bounded Stop
 //	CommandLine ──► Shell, Argv: the command line of a guest that the user starts
 //	DialQMP ──► Inspect, PlugWindow, PlugPort: a running guest
@@ -21,6 +25,9 @@
 // ivshmem (windows for doorbells and events), guestmem (budgets of mapped memory), eventfd, fdpass
 // (descriptors over unix sockets), image (kernel and initramfs), guestinit (PID 1 of that
 // initramfs), vhosttest (a front end without QEMU, for tests).
+//
+// QEMU does not reconnect to a vsock device or a PCI function. So a relay in the supervisor answers
+// QEMU, and a worker, which may be killed and replaced, runs the device behind it.
 //
 // # Ownership and concurrency
 //

@@ -6,8 +6,14 @@
 //	                                                     lib/modules/<release>/…
 //	Initramfs{Kernel, Init, Modules} ──► closure over .modinfo ──► newc archive
 //
-// Nothing is installed. The kernel's package is unpacked into a cache folder, which several
-// processes may share. It appears there complete or not at all.
+//	Packages, FetchPrograms ──► .deb ──► files of the archive
+//
+// Nothing is installed.
+//
+// # Ownership and concurrency
+//
+// Several processes may share a cache folder: one at a time downloads or unpacks (a lock file), and
+// what it makes appears there complete or not at all. The package has no state.
 //
 // References: Linux Documentation/driver-api/early-userspace/buffer-format.rst
 // (newc), Documentation/admin-guide/initrd.rst, Documentation/arch/x86/boot.rst (vmlinuz).

@@ -22,14 +22,14 @@
 // packet that needs an answer. There is no engine goroutine, so a Write puts its data into the
 // peer's ring without switching goroutines.
 //
-// # Bounds
+// # Trust
 //
-// Flows, waiting connections per listener, the bytes a flow buffers in each
-// direction and the queue of replies to unknown flows are all bounded.
-// Input never waits for room in the other direction, so the two queues cannot
-// block each other. A peer that exceeds its credit loses the flow; packets with
-// a foreign CID are dropped and counted.
+// Flows, waiting connections of a listener, the bytes that a flow buffers in each direction and the
+// resets of unknown flows that wait are all bounded. Input never waits for room in the other
+// direction, so the two queues cannot block each other. A peer that exceeds its credit loses the
+// flow. Packets with a foreign CID are dropped and counted. A queue whose driver wrote nonsense, or
+// whose memory has gone, is not used until the driver sets it up again; the process goes on.
 //
-// Reference: Virtio 1.2 §5.10 (socket device): §5.10.6.3 buffer space
-// management, §5.10.6.4 receive and transmit, §5.10.6.5 stream sockets.
+// Reference: Virtio 1.2 §5.10 (socket device): §5.10.6.3 buffer space management, §5.10.6.4 receive
+// and transmit, §5.10.6.5 stream sockets.
 package vsock
