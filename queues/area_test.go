@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
-	"pgregory.net/rapid"
 )
 
 const page = abi.PageSize
@@ -691,5 +691,117 @@ func BenchmarkPageList(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestRunsAreFoundNoFurtherThanAsked: what is contiguous from a page on, found no further than is
+// asked for.
+func TestRunsAreFoundNoFurtherThanAsked(t *testing.T) {
+	var p PageList
+	p.shift = 12
+	for _, at := range []uint64{100, 101, 102, 50, 51, 52, 53, 60} {
+		if err := p.append(at, 8, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		i       int
+		atLeast uint64
+		addr, n uint64 // pages
+	}{
+		{0, 1, 100, 3},
+		{2, 1, 102, 1},
+		{3, 1, 50, 1},
+		{3, page, 50, 1},
+		{3, page + 1, 50, 2},
+		{3, 3 * page, 50, 3},
+		{3, 1 << 40, 50, 4},
+		{5, 1 << 40, 52, 2},
+		{7, 1 << 40, 60, 1},
+	} {
+		if addr, n := p.run(c.i, c.atLeast); addr != c.addr*page || n != c.n*page {
+			t.Errorf("from page %d, %d bytes: %d pages at %d, want %d at %d", c.i, c.atLeast, n/page, addr/page, c.n, c.addr)
+		}
+	}
+}
+
+// TestBytesThatFollowEachOtherAreOnePiece: bytes that follow each other on several pages are found
+// as one piece, wherever they begin, no further than is asked for.
+func TestBytesThatFollowEachOtherAreOnePiece(t *testing.T) {
+	g := newGuest(8)
+	at := []uint64{g.page(), g.page(), g.page(), g.page()}
+	at = append(at[3:], at[:3]...) // one apart, then three that follow each other
+	a, err := ReadArea(g.m, g.list(at, 1), 1, Span{Offset: 100, Length: 4*page - 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ off, want, n uint64 }{
+		{0, 1, page - 100},
+		{page - 101, 2 * page, 1},
+		{page - 100, page, page},
+		{page - 100, page + 1, 2 * page},
+		{page, page - 100, page - 100},
+		{page, page - 99, 2*page - 100},
+		{page, 5 * page, 3*page - 100},
+	} {
+		if addr, n := a.addr(c.off, c.want); n != c.n || addr != at[(c.off+100)/page]+(c.off+100)%page {
+			t.Errorf("%d bytes at %d: %d at %#x, want %d", c.want, c.off, n, addr, c.n)
+		}
+	}
+}
+
+// TestAnAreaIsOfASpanThatItsPagesHold: an area is of a span that its pages hold, with their size.
+func TestAnAreaIsOfASpanThatItsPagesHold(t *testing.T) {
+	g := newGuest(4)
+	p, err := ReadPageList(g.m, g.list([]uint64{g.page()}, 1), 1, pages(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		span Span
+		ok   bool
+	}{{Span{0, 0, page}, true}, {Span{12, 1, page - 1}, true}, {Span{}, false}, {Span{13, 0, 1}, false}, {Span{0, 0, page + 1}, false}} {
+		if _, err := NewArea(g.m, p, c.span); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrPageList) {
+			t.Errorf("%+v: %v", c.span, err)
+		}
+	}
+}
+
+// TestTheDirectAreaHasAllMappedAddresses: the area of device addresses has them all, as far as they
+// are mapped.
+func TestTheDirectAreaHasAllMappedAddresses(t *testing.T) {
+	mem := make([]byte, 64)
+	a := Direct(NewMemory([]Region{{1<<62 + 5*page, mem}}))
+	if err := a.WriteAt(1<<62+5*page+63, []byte{7}); err != nil || mem[63] != 7 {
+		t.Error(err)
+	}
+	wantFault(t, a.WriteAt(1<<62+5*page+63, []byte{7, 8}), WhyUnmapped)
+	wantFault(t, a.WriteAt(1<<63, []byte{7}), WhyOutside)
+	if a.Len() != 1<<63-1 || a.Footprint() != 0 {
+		t.Errorf("%d bytes, takes %d", a.Len(), a.Footprint())
+	}
+}
+
+// TestAWordMayNotLieOnTwoPages: a word may end with its page, and may not lie on two.
+func TestAWordMayNotLieOnTwoPages(t *testing.T) {
+	g := newGuest(8)
+	at := []uint64{g.page(), g.page(), g.page()}
+	at[0], at[2] = at[2], at[0]
+	a, err := ReadArea(g.m, g.list(at, 1), 1, Span{Length: 3 * page})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Store64Release(page-8, 5); err != nil {
+		t.Error(err)
+	}
+	if err := a.Store32(page-4, 6); err != nil {
+		t.Error(err)
+	}
+	_, err = a.Load64(page - 4)
+	wantFault(t, err, WhyMisaligned)
+	_, err = a.Load32(page - 2)
+	wantFault(t, err, WhyMisaligned)
+	if err := a.Store64Release(3*page-8, 5); err != nil {
+		t.Error("the last word:", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/falcon-vnic/vnic/internal/leak"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // TestMain makes the model tests run longer.
@@ -384,5 +385,161 @@ func TestRanges(t *testing.T) {
 	}
 	if w, n := new(Memory).Range(0); n != 0 || w != (Window{}) {
 		t.Errorf("empty memory: %#x of %d", w, n)
+	}
+}
+
+// TestASpanTouchesAsManyPagesAsItsBytes: how many pages bytes touch, up to the maximum of a page
+// list, and 0 for invalid spans.
+func TestASpanTouchesAsManyPagesAsItsBytes(t *testing.T) {
+	for _, c := range []struct {
+		span Span
+		want int
+	}{
+		{Span{0, 0, 1}, 1},
+		{Span{0, 0, page}, 1},
+		{Span{0, 0, page + 1}, 2},
+		{Span{0, 1, page}, 2},
+		{Span{0, page - 1, 1}, 1},
+		{Span{0, page - 1, 2}, 2},
+		{Span{0, page, 1}, 0},
+		{Span{0, 0, 0}, 0},
+		{Span{0, 0, MaxPages * page}, MaxPages},
+		{Span{0, 0, MaxPages*page + 1}, 0},
+		{Span{0, 1, MaxPages * page}, 0},
+		{Span{0, page - 1, MaxPages*page - page + 1}, MaxPages},
+		{Span{11, 0, 1}, 0},
+		{Span{12, 0, 1}, 1},
+		{Span{30, 0, 1}, 1},
+		{Span{31, 0, 1}, 0},
+		{Span{30, 1<<30 - 1, 2}, 2},
+		{Span{30, 1 << 30, 1}, 0},
+		{Span{30, 0, abi.MaxMRSize}, abi.MaxMRSize >> 30},
+		{Span{30, 0, abi.MaxMRSize + 1}, 0},
+	} {
+		if got := c.span.Pages(); got != c.want {
+			t.Errorf("%+v: %d pages, want %d", c.span, got, c.want)
+		}
+	}
+}
+
+// TestPartsOfASpanAreWholePagesButTheEnds: the parts of a span on its pages are whole pages except
+// for the first and the last, and together they are the whole span.
+func TestPartsOfASpanAreWholePagesButTheEnds(t *testing.T) {
+	for _, s := range []Span{{0, 0, page}, {0, 7, 5}, {0, 7, page}, {13, 8191, 2}, {13, 100, 3 * 8192}, {0, 0, 2*page + 1}} {
+		sum, pages := uint64(0), s.Pages()
+		for i := range pages {
+			from, n := s.part(i)
+			size := uint64(1) << s.Shift()
+			if i > 0 && from != 0 || i == 0 && from != uint64(s.Offset) || i < pages-1 && from+n != size || n == 0 || from+n > size {
+				t.Errorf("%+v: page %d has %d bytes at %d", s, i, n, from)
+			}
+			sum += n
+		}
+		if sum != s.Length {
+			t.Errorf("%+v: %d bytes on its pages", s, sum)
+		}
+	}
+}
+
+// TestAListIsReadInPieces: a reader copies as many pages as it may at a time, and says what is
+// left.
+func TestAListIsReadInPieces(t *testing.T) {
+	g := newGuest(20)
+	var at []uint64
+	for range 10 {
+		at = append(at, g.page())
+	}
+	at[3], at[7] = at[7], at[3]
+	var r ListReader
+	if err := r.Start(g.m, g.list(at, 2), 2, pages(10)); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		limit, left int
+		done        bool
+	}{{0, 10, false}, {-1, 10, false}, {1, 9, false}, {4, 5, false}, {4, 1, false}, {1, 0, true}, {1, 0, true}, {0, 0, true}} {
+		done, err := r.Read(c.limit, 1<<20)
+		if err != nil || done != c.done || r.Left() != c.left {
+			t.Fatalf("read %d: %t, %d left, %v; want %t, %d", i, done, r.Left(), err, c.done, c.left)
+		}
+	}
+	list := r.List()
+	for i := range at {
+		if got := list.page(i) * page; got != at[i] {
+			t.Errorf("page %d at %#x, want %#x", i, got, at[i])
+		}
+	}
+}
+
+// TestOnlyTheNeededEntriesOfAListMustBeMapped: of each list page only the entries that the span
+// needs must be mapped: two of the root, one of the last page below it.
+func TestOnlyTheNeededEntriesOfAListMustBeMapped(t *testing.T) {
+	g := newGuest(515)
+	const entries = abi.PageListEntries
+	first, data := g.page(), g.page()
+	for i := range uint64(entries) {
+		g.put(first+8*i, data)
+	}
+	const far = 1 << 40
+	root, last := make([]byte, 16), make([]byte, 8)
+	binary.LittleEndian.PutUint64(root, first)
+	binary.LittleEndian.PutUint64(root[8:], far+page)
+	binary.LittleEndian.PutUint64(last, data+page)
+	g.m.SetRegions([]Region{{guestBase, g.mem}, {far, root}, {far + page, last}})
+	p, err := ReadPageList(g.m, far, 2, pages(entries+1))
+	if err != nil || p.page(entries)*page != data+page {
+		t.Errorf("%d pages, %v", p.Pages(), err)
+	}
+	if _, err := ReadPageList(g.m, far, 2, pages(entries+2)); err == nil {
+		t.Error("an entry that is not mapped is read")
+	}
+	if _, err := ReadPageList(g.m, far, 2, pages(2*entries+1)); err == nil {
+		t.Error("an entry of the root that is not mapped is read")
+	}
+}
+
+// TestAListMayTakeExactlyItsRoom: a list may take exactly the available room: 4 bytes for each page
+// from the first on that does not follow the one before, allocated by the piece.
+func TestAListMayTakeExactlyItsRoom(t *testing.T) {
+	g := newGuest(20)
+	var at []uint64
+	for range 10 {
+		at = append(at, g.page())
+	}
+	at[3], at[7] = at[7], at[3]
+	root := g.list(at, 1)
+	for room, want := range map[int]error{4 * 7: nil, 4*7 - 1: ErrScattered, 0: ErrScattered} {
+		var r ListReader
+		if err := r.Start(g.m, root, 1, pages(10)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Read(100, room); !errors.Is(err, want) || r.Footprint() > room {
+			t.Errorf("room for %d bytes: %v, takes %d", room, err, r.Footprint())
+		}
+	}
+}
+
+// TestOfTheFirstPageOnlyTheSpansPartMustBeMapped: of the first page exactly the part from the
+// span's offset on must be mapped.
+func TestOfTheFirstPageOnlyTheSpansPartMustBeMapped(t *testing.T) {
+	g := newGuest(4)
+	const far, offset = 1 << 40, 3000
+	at := g.page()
+	g.put(at, far)
+	for name, c := range map[string]struct {
+		from, end uint64
+		refused   uint64 // the address; 0: none
+	}{
+		"exactly":   {offset, offset + 500, 0},
+		"too late":  {offset + 1, offset + 500, far + offset},
+		"too short": {offset, offset + 499, far + offset},
+		"all":       {0, page, 0},
+	} {
+		g.m.SetRegions([]Region{{guestBase, g.mem}, {far + c.from, make([]byte, c.end-c.from)}})
+		_, err := ReadPageList(g.m, at, 1, Span{Offset: offset, Length: 500})
+		var fault *FaultError
+		if c.refused == 0 && err != nil || c.refused != 0 && (!errors.As(err, &fault) || fault.Addr != c.refused) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -240,3 +240,26 @@ func BenchmarkScattered(b *testing.B) {
 		r = r.With(Region{at, mem}).Without(at, 1)
 	}
 }
+
+// TestTheFirstAndLastAddressCanBeMapped: the first and the last address can be mapped and taken
+// away.
+func TestTheFirstAndLastAddressCanBeMapped(t *testing.T) {
+	mem := make([]byte, 32)
+	var r Regions
+	r = r.With(Region{0, mem[:16]}).With(Region{top - 15, mem[16:]})
+	if r.Len() != 2 || r.Bytes() != 32 {
+		t.Fatalf("%d regions of %d bytes", r.Len(), r.Bytes())
+	}
+	if same := r.With(Region{top - 14, mem[:16]}).With(Region{5, nil}).With(Region{15, mem[:1]}).Without(100, 0); same.Len() != 2 || same.Bytes() != 32 {
+		t.Errorf("%d regions of %d bytes", same.Len(), same.Bytes())
+	}
+	if none := r.Without(0, 16).Without(top-15, 16); none.Len() != 0 || none.Bytes() != 0 {
+		t.Errorf("%d regions of %d bytes are left", none.Len(), none.Bytes())
+	}
+	if part := r.Without(1, 14).Without(top, 1); part.Len() != 3 || part.Bytes() != 2+15 {
+		t.Errorf("%d regions of %d bytes are left", part.Len(), part.Bytes())
+	}
+	if all := r.Without(1, top); all.Len() != 1 || all.Bytes() != 1 {
+		t.Errorf("%d regions of %d bytes are left", all.Len(), all.Bytes())
+	}
+}

@@ -253,3 +253,16 @@ func TestRefusalsSayWhatHelps(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesThatADomainCanHave: checks which names a domain can have.
+func TestNamesThatADomainCanHave(t *testing.T) {
+	for d, ok := range map[string]bool{
+		"a": true, "az09": true, "0": true, "a-b.c": true, strings.Repeat("x", 63): true, strings.Repeat("x", 64): false,
+		"a`b": false, "a{b": false, "a/b": false, "a:b": false, "a-": false, ".a": false, "a..b": false,
+		"A": false, "ä": false,
+	} {
+		if err := checkDomain(d); (err == nil) != ok {
+			t.Errorf("%q: %v", d, err)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -512,4 +513,76 @@ func FuzzReadFrame(f *testing.F) {
 			t.Fatalf("%x read as %x", b, msg)
 		}
 	})
+}
+
+// TestAMessageHasUpTo64KiB: a message has up to 64 KiB. A truncated message gives another error
+// than the end of the stream.
+func TestAMessageHasUpTo64KiB(t *testing.T) {
+	longest := bytes.Repeat([]byte("x"), MaxMessage)
+	if msg, err := readFrame(bytes.NewReader(appendFrame(nil, longest))); err != nil || !bytes.Equal(msg, longest) {
+		t.Errorf("the longest: %d bytes, %v", len(msg), err)
+	}
+	_, err := readFrame(bytes.NewReader(appendFrame(nil, append(longest, 'x'))))
+	if err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("a byte more: %v", err)
+	}
+	whole := appendFrame(nil, []byte("hello"))
+	for n := range whole {
+		want := io.ErrUnexpectedEOF
+		if n == 0 {
+			want = io.EOF
+		}
+		if _, err := readFrame(bytes.NewReader(whole[:n])); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v, want %v", n, err, want)
+		}
+	}
+}
+
+// from is a connection from an address. It records what is written to it.
+type from struct {
+	net.Conn
+	addr   string
+	writes []int
+	wrote  func()
+}
+
+func (c *from) RemoteAddr() net.Addr {
+	a, _ := net.ResolveTCPAddr("tcp", c.addr)
+	return a
+}
+
+func (c *from) Close() error { return nil }
+
+func (c *from) Write(b []byte) (int, error) {
+	c.writes = append(c.writes, len(b))
+	c.wrote()
+	return len(b), nil
+}
+
+// TestWaitingMessagesAreSentTogether: waiting messages are sent together, up to about the length of
+// the longest message; each is counted.
+func TestWaitingMessagesAreSentTogether(t *testing.T) {
+	for _, tc := range []struct{ messages, writes []int }{
+		{[]int{1, 2, 3}, []int{6 + 3*frameHeader}},
+		{[]int{MaxMessage - frameHeader, 10}, []int{MaxMessage, 10 + frameHeader}},
+		{[]int{MaxMessage - frameHeader - 1, 10, 20}, []int{MaxMessage - 1 + 10 + frameHeader, 20 + frameHeader}},
+		{[]int{MaxMessage, MaxMessage}, []int{MaxMessage + frameHeader, MaxMessage + frameHeader}},
+	} {
+		s := newShared(Config{Identity: &Identity{}}, nil)
+		s.ctx = t.Context()
+		p, c := &peer{shared: s}, &from{}
+		link := &session{conn: c, raw: c, queue: make(chan []byte, 10), ended: make(chan struct{})}
+		for _, n := range tc.messages {
+			link.queue <- make([]byte, n)
+		}
+		c.wrote = func() {
+			if len(c.writes) == len(tc.writes) {
+				link.end(io.EOF)
+			}
+		}
+		p.write(link)
+		if out := s.stats.messagesOut.Load(); !slices.Equal(c.writes, tc.writes) || out != uint64(len(tc.messages)) {
+			t.Errorf("%v: written %v, %d messages", tc.messages, c.writes, out)
+		}
+	}
 }

@@ -1,9 +1,13 @@
 package cmlink
 
 import (
+	"crypto/tls"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // another returns the identity of a host under another CA.
@@ -57,5 +61,53 @@ func TestCertificateEnds(t *testing.T) {
 	l, _ := accepting(t, func(c *Config) { c.Identity = id })
 	if ends := l.Stats().CertificateEnds; ends != uint64(id.cert.Leaf.NotAfter.Unix()) || ends != uint64(id.Ends().Unix()) {
 		t.Errorf("%d, want %d", ends, id.cert.Leaf.NotAfter.Unix())
+	}
+}
+
+func (c *from) SetWriteDeadline(time.Time) error { return nil }
+
+// TestTwoPeersOfOneNumberAreNoticed: a peer that dials four times in half a minute, or from another
+// address while its link is up, is reported as two NICs for a minute.
+func TestTwoPeersOfOneNumberAreNoticed(t *testing.T) {
+	const one, other = "10.0.0.1:5", "10.0.0.2:5"
+	for name, tc := range map[string]struct {
+		again []time.Duration // after the start
+		addr  string
+		two   bool
+	}{
+		"once":                      {[]time.Duration{0}, one, false},
+		"once from another":         {[]time.Duration{0}, other, true},
+		"three times":               {[]time.Duration{0, 1, 2}, one, false},
+		"four times":                {[]time.Duration{0, 1, 2, 3}, one, true},
+		"in half a minute":          {[]time.Duration{0, 1, 2, twiceTime}, one, true},
+		"in a bit more":             {[]time.Duration{0, 1, 2, twiceTime + 1}, one, false},
+		"of five the last four":     {[]time.Duration{0, 5, 6, 7, twiceTime + 5}, one, true},
+		"of five none four of them": {[]time.Duration{0, 5, 6, twiceTime + 6, twiceTime + 7}, one, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShared(Config{Identity: &Identity{}}, nil)
+			s.ctx = t.Context()
+			p := &peer{shared: s, Peer: Peer{Host: 1}}
+			l := &Link{shared: s, peers: map[uint8]*peer{1: p}}
+			start := time.Now()
+			for _, after := range tc.again {
+				time.Sleep(time.Until(start.Add(after)))
+				old := &from{addr: one}
+				p.session = &session{conn: old, raw: old, ended: make(chan struct{})}
+				p.replace(tls.Client(&from{addr: tc.addr}, &tls.Config{}))
+				if !errors.Is(p.session.reason, errDialedAgain) {
+					t.Errorf("%s: the old one goes on", name)
+				}
+			}
+			for _, c := range []struct {
+				after time.Duration
+				says  bool
+			}{{0, tc.two}, {2*twiceTime - 1, tc.two}, {2 * twiceTime, false}} {
+				time.Sleep(time.Until(start.Add(tc.again[len(tc.again)-1] + c.after)))
+				if says := strings.Contains(l.Note(1), "two NICs seem to have host number 1"); says != c.says {
+					t.Errorf("%s: %v later: %q", name, c.after, l.Note(1))
+				}
+			}
+		})
 	}
 }

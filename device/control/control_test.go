@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -52,14 +53,21 @@ type fake struct {
 	cleared  bool          // ClearViolations was asked for
 }
 
-func (f *fake) NIC(context.Context) (NIC, error)                  { return f.nic, f.err }
-func (f *fake) Functions(context.Context) ([]Function, error)     { return f.funcs, f.err }
+func (f *fake) NIC(context.Context) (NIC, error) { return f.nic, f.err }
+
+func (f *fake) Functions(context.Context) ([]Function, error) { return f.funcs, f.err }
+
 func (f *fake) Connections(context.Context) ([]Connection, error) { return f.conns, f.err }
-func (f *fake) Credits(context.Context) ([]CreditNode, error)     { return f.creds, f.err }
-func (f *fake) QPs(context.Context) ([]QP, error)                 { return f.qps, f.err }
-func (f *fake) Queues(context.Context) ([]Queue, error)           { return f.queues, f.err }
-func (f *fake) Keys(context.Context) ([]Key, error)               { return f.keys, f.err }
-func (f *fake) Routes(context.Context) ([]Route, error)           { return []Route{{Tenant: 7}}, f.err }
+
+func (f *fake) Credits(context.Context) ([]CreditNode, error) { return f.creds, f.err }
+
+func (f *fake) QPs(context.Context) ([]QP, error) { return f.qps, f.err }
+
+func (f *fake) Queues(context.Context) ([]Queue, error) { return f.queues, f.err }
+
+func (f *fake) Keys(context.Context) ([]Key, error) { return f.keys, f.err }
+
+func (f *fake) Routes(context.Context) ([]Route, error) { return []Route{{Tenant: 7}}, f.err }
 
 func (f *fake) Violations(context.Context) ([]Violation, error) {
 	return []Violation{{Function: "h1.pf0", Clause: "DRV-602", Count: 3}}, f.err
@@ -513,5 +521,27 @@ func TestFileIsNoSocket(t *testing.T) {
 	var v any
 	if err := c.get(t.Context(), "/v1/tomorrow", &v); err == nil || !strings.Contains(err.Error(), "is of another version than this program") {
 		t.Error(err)
+	}
+}
+
+// TestATraceOfAnUnknownQueuePairNumberIsRefused: a queue pair number has 24 bits; without a
+// duration the trace has no end.
+func TestATraceOfAnUnknownQueuePairNumberIsRefused(t *testing.T) {
+	for query, want := range map[string]string{
+		"function=pf0": "pf0 0 0s", "function=pf0&qp=0x11&for=5s": "pf0 17 5s", "qp=16777215&for=0s": " 16777215 0s", "for=1ns": " 0 1ns",
+		"qp=16777216": "qp", "qp=-1": "qp", "qp=x": "qp", "for=-1ns": "for", "for=5": "for",
+	} {
+		q, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := traceRequest(q)
+		got := fmt.Sprint(r.Function, " ", r.QPN, " ", r.For)
+		if bad := (BadRequest{}); errors.As(err, &bad) {
+			got, _, _ = strings.Cut(err.Error(), " ")
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
 	}
 }

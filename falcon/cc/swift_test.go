@@ -352,10 +352,10 @@ func TestGuardingAcrossTheWrap(t *testing.T) {
 	}
 }
 
-// TestMarkersAtTheBounds: a window that stays at its bound counts as moved there, so that it may
-// leave the bound at once in the other direction, but may not move again in the same one. A window
-// between its bounds that does not move has a marker no older than a round trip.
-func TestMarkersAtTheBounds(t *testing.T) {
+// TestAWindowAtItsBoundCountsAsMoved: a window that stays at its bound counts as moved there, so
+// that it may leave the bound at once in the other direction, but may not move again in the same
+// one. A window between its bounds that does not move has a marker no older than a round trip.
+func TestAWindowAtItsBoundCountsAsMoved(t *testing.T) {
 	const now, rtt = 10000, 400
 	for _, c := range []struct {
 		name        string
@@ -408,8 +408,9 @@ func TestMarkersAtTheBounds(t *testing.T) {
 	}
 }
 
-// TestNothingMeasured: a delay or a buffer level of 0 is never too high, even if the target is 0.
-func TestNothingMeasured(t *testing.T) {
+// TestADelayOfZeroIsNeverTooHigh: a delay or a buffer level of 0 is never too high, even if the
+// target is 0.
+func TestADelayOfZeroIsNeverTooHigh(t *testing.T) {
 	const now, rtt = 10000, 400
 	w := swift(func(p *SwiftParams) { p.TargetRxLevel = 0 })
 	s := State{Ncwnd: 100, Direction: Increase, NICMarker: now - rtt}
@@ -422,9 +423,9 @@ func TestNothingMeasured(t *testing.T) {
 	}
 }
 
-// TestOutOfWindowIsADrop: with the option on, a drop beyond the receive window has the same effect
-// as one that the bitmaps show.
-func TestOutOfWindowIsADrop(t *testing.T) {
+// TestADropBeyondTheWindowCountsAsLossIfSet: with the option on, a drop beyond the receive window
+// has the same effect as one that the bitmaps show.
+func TestADropBeyondTheWindowCountsAsLossIfSet(t *testing.T) {
 	for _, ev := range []Event{{EackOwn: true}, {EackDrop: true}, {EackDrop: true, EackOwn: true}} {
 		w := swift(func(p *SwiftParams) { p.MaxDecreaseOnDrop = true })
 		s := State{Delay: 1, FabricMarker: 10000 - 400}
@@ -434,9 +435,9 @@ func TestOutOfWindowIsADrop(t *testing.T) {
 	}
 }
 
-// TestDelayAtThePathsTarget: a delay that is exactly that of the path is below the target of a small
-// window, which flow scaling makes larger.
-func TestDelayAtThePathsTarget(t *testing.T) {
+// TestADelayOfThePathIsBelowASmallWindowsTarget: a delay that is exactly that of the path is below
+// the target of a small window, which flow scaling makes larger.
+func TestADelayOfThePathIsBelowASmallWindowsTarget(t *testing.T) {
 	w := swift()
 	s := State{Fcwnd: One, Ncwnd: 64, FabricMarker: 50000 - 1000, BaseDelay: 191, Select: DelayFabric}
 	ev := ack(50000, 400, 191, 1)
@@ -446,8 +447,9 @@ func TestDelayAtThePathsTarget(t *testing.T) {
 	}
 }
 
-// TestEqualScalingWindows: where the windows between which flows are scaled are equal, no flow is.
-func TestEqualScalingWindows(t *testing.T) {
+// TestWithEqualScalingWindowsNoFlowIsScaled: where the windows between which flows are scaled are
+// equal, no flow is.
+func TestWithEqualScalingWindowsNoFlowIsScaled(t *testing.T) {
 	w := swift(func(p *SwiftParams) { p.MinFlowScalingWindow, p.MaxFlowScalingWindow = 4, 4 })
 	for _, fcwnd := range []float64{0.01, 4, 100} {
 		if got := w.target(191, fcwnd, 2); got != 191+2*8 {
@@ -456,9 +458,9 @@ func TestEqualScalingWindows(t *testing.T) {
 	}
 }
 
-// TestARoundIsCongestedByItsShareOfPackets: a round is congested when at least the threshold's share
+// TestARoundIsCongestedFromTheThresholdOn: a round is congested when at least the threshold's share
 // of its packets was, and a packet is when the delay is above the multiple of the target.
-func TestARoundIsCongestedByItsShareOfPackets(t *testing.T) {
+func TestARoundIsCongestedFromTheThresholdOn(t *testing.T) {
 	for _, c := range []struct {
 		congested int // of four packets
 		delay     uint32
@@ -483,8 +485,9 @@ func TestARoundIsCongestedByItsShareOfPackets(t *testing.T) {
 	}
 }
 
-// TestPLBSaturates: the counters stay within their fields, however much is acknowledged at once.
-func TestPLBSaturates(t *testing.T) {
+// TestPLBCountersStayWithinTheirFields: the counters stay within their fields, however much is
+// acknowledged at once.
+func TestPLBCountersStayWithinTheirFields(t *testing.T) {
 	w := swift(func(p *SwiftParams) { p.PLB, p.PLBTargetMultiple, p.PLBThreshold, p.PLBAttempts = true, 1, 0.5, 255 })
 	s := State{Delay: 1000}
 	for range 2 {

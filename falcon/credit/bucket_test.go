@@ -71,3 +71,56 @@ func TestBucketAfterALongTime(t *testing.T) {
 		t.Errorf("level %d above the burst %d", b.level, b.burst)
 	}
 }
+
+// TestABucketWaitsForOneByteAfterItsBurst: a bucket lets its burst through at once, and then waits
+// for one byte. A change of its rate fills it only if it had none.
+func TestABucketWaitsForOneByteAfterItsBurst(t *testing.T) {
+	var b Bucket
+	const now = 1000
+	ready := func(at, want int64) {
+		t.Helper()
+		if got := b.Ready(at); got != want {
+			t.Errorf("asked at %d: ready at %d, want %d", at, got, want)
+		}
+	}
+	b.SetRate(now, 1e9) // a byte each nanosecond, and 2 ms at once
+	if b.Rate() != 1e9 || !b.Limited() {
+		t.Errorf("rate %d, limited %v", b.Rate(), b.Limited())
+	}
+	b.Charge(2e6 - 1)
+	ready(now, now)
+	b.Charge(1)
+	ready(now, now+1)
+	ready(now+1, now+1)
+	b.Charge(1)
+	ready(now+1, now+2)
+	b.SetRate(now+1, 2e9)
+	ready(now+1, now+2) // half of it would do
+	b.SetRate(now+1, 1e6)
+	ready(now+1, now+1+1000)
+	ready(now+1+999, now+1+1000)
+	ready(now+1+1000, now+1+1000)
+	b.SetRate(now+1001, 0)
+	b.SetRate(now+1001, 1e6) // from no limit: full
+	b.Charge(leastBurst - 1)
+	ready(now+1001, now+1001)
+	b.Charge(1)
+	ready(now+1001, now+2001)
+}
+
+// TestABucketOfASmallRateLetsASuperframeThrough: a bucket of a small rate lets a superframe through
+// at once.
+func TestABucketOfASmallRateLetsASuperframeThrough(t *testing.T) {
+	for rate, burst := range map[uint64]int64{1: leastBurst, 500 * leastBurst: leastBurst, 500 * (leastBurst + 1): leastBurst + 1} {
+		var b Bucket
+		b.SetRate(5, rate)
+		b.Charge(int(burst) - 1)
+		if b.Ready(5) != 5 {
+			t.Errorf("rate %d: less than %d bytes at once", rate, burst)
+		}
+		b.Charge(1)
+		if b.Ready(5) == 5 {
+			t.Errorf("rate %d: more than %d bytes at once", rate, burst)
+		}
+	}
+}

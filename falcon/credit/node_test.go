@@ -436,3 +436,51 @@ func TestRaisedGuarantee(t *testing.T) {
 		}
 	}
 }
+
+// TestANodeIsCoveredWhileUseIsBelowTheNearestGuarantee: a node is covered as long as the use at the
+// level of the nearest guarantee, its own or above, is within that guarantee. The root has none.
+func TestANodeIsCoveredWhileUseIsBelowTheNearestGuarantee(t *testing.T) {
+	root := New(nil, NoLimit())
+	function := New(root, NoLimit())
+	a, b := New(function, NoLimit()), New(function, NoLimit())
+	if a.Covered(ReqPktTx) || root.Covered(ReqPktTx) {
+		t.Error("covered without a guarantee")
+	}
+	if err := function.Guarantee(one(ReqPktTx, 2)); err != nil {
+		t.Fatal(err)
+	}
+	for held, want := range []bool{true, true, true, false} {
+		if a.Covered(ReqPktTx) != want || b.Covered(ReqPktTx) != want || a.Covered(ReqBufTx) {
+			t.Errorf("%d of 2 held: covered %v and %v, want %v", held, a.Covered(ReqPktTx), b.Covered(ReqPktTx), want)
+		}
+		a.TakeOne(ReqPktTx, false)
+	}
+}
+
+// TestTheUnusedPartOfAGuaranteeIsSetAside: the unused part of a node's guarantee is available to
+// the node, and set aside in its parent.
+func TestTheUnusedPartOfAGuaranteeIsSetAside(t *testing.T) {
+	root := New(nil, NoLimit())
+	n := New(root, NoLimit())
+	if err := n.Guarantee(one(NetPktRx, 2)); err != nil {
+		t.Fatal(err)
+	}
+	for held, want := range []uint32{2, 1, 0, 0} {
+		if got := n.Spare(NetPktRx); got != want || root.Reserved(NetPktRx) != (want > 0) {
+			t.Errorf("%d of 2 held: %d to spare, reserved %v", held, got, root.Reserved(NetPktRx))
+		}
+		n.TakeOne(NetPktRx, false)
+	}
+}
+
+// TestCellsOfALengthAreRoundedUp: the cells of a length, at the borders of a cell.
+func TestCellsOfALengthAreRoundedUp(t *testing.T) {
+	for _, c := range []struct {
+		length, cell int
+		want         uint32
+	}{{-1, 128, 0}, {0, 128, 0}, {1, 128, 1}, {127, 128, 1}, {128, 128, 1}, {129, 128, 2}, {256, 128, 2}, {257, 128, 3}, {7, 1, 7}, {7, 0, 7}, {7, -1, 7}} {
+		if got := Cells(c.length, c.cell); got != c.want {
+			t.Errorf("%d bytes in cells of %d: %d, want %d", c.length, c.cell, got, c.want)
+		}
+	}
+}

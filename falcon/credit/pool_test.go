@@ -364,3 +364,144 @@ func TestPoolDoesNotAllocate(t *testing.T) {
 		t.Fatalf("%v allocations", a)
 	}
 }
+
+// TestATreeLeasesAnEighthOfItsPartOrWhatItNeeds: a tree leases a chunk, an eighth of its equal
+// part, or what it needs if that is more, and keeps two unused chunks.
+func TestATreeLeasesAnEighthOfItsPartOrWhatItNeeds(t *testing.T) {
+	const k = ReqPktTx
+	g := newGrove(all(64), all(64), 2, 1) // chunks of 4
+	f := g.functions[0][0]
+	free := func(what string, want uint32) {
+		t.Helper()
+		if got := g.host.Free()[k]; got != want {
+			t.Errorf("%s: %d free, want %d", what, got, want)
+		}
+	}
+	take := func(n uint32) {
+		t.Helper()
+		if c := one(k, n); !f.Take(&c) {
+			t.Fatalf("%d refused", n)
+		}
+	}
+	take(1)
+	free("one taken", 60)
+	take(3)
+	free("four taken", 60)
+	take(6)
+	free("ten taken", 54)
+	take(3)
+	free("thirteen taken", 50) // 14 leased
+	for held := uint32(12); held > 0; held-- {
+		f.ReturnOne(k)
+		want := uint32(50)
+		if held < 6 { // more than two chunks of the 14 are not in use: all but one go back
+			want = 64 - 5 - 4
+		}
+		free("returned", want)
+	}
+}
+
+// TestASingleTreeLeasesEverything: a single tree leases all at once, and keeps it.
+func TestASingleTreeLeasesEverything(t *testing.T) {
+	g := newGrove(all(64), all(64), 1, 1)
+	f := g.functions[0][0]
+	f.TakeOne(ReqPktTx, false)
+	if n := g.host.Free()[ReqPktTx]; n != 0 {
+		t.Errorf("%d are not leased", n)
+	}
+	f.ReturnOne(ReqPktTx)
+	g.trees[0].Settle()
+	if n := g.host.Free()[ReqPktTx]; n != 0 {
+		t.Errorf("%d went back", n)
+	}
+	if c := all(65); f.Take(&c) {
+		t.Error("more than there is")
+	}
+	if g.trees[0].Called() || g.trees[0].Offered() || g.trees[0].Waiters() != 0 {
+		t.Error("one that is alone is called")
+	}
+}
+
+// TestAPoolSmallerThanItsChunksIsLeasedOneByOne: a pool of fewer than there are chunks is leased
+// one by one.
+func TestAPoolSmallerThanItsChunksIsLeasedOneByOne(t *testing.T) {
+	g := newGrove(all(3), all(3), 2, 1)
+	for i, f := range []*Node{g.functions[0][0], g.functions[1][0], g.functions[0][0]} {
+		if !f.TakeOne(ReqPktTx, false) || g.host.Free()[ReqPktTx] != uint32(2-i) {
+			t.Errorf("%d: %d left", i, g.host.Free()[ReqPktTx])
+		}
+	}
+}
+
+// TestATreeHasItsEqualPartWhileAnotherWaits: while another tree waits, a tree may have its equal
+// part, rounded up, of what is not guaranteed, in addition to its own guarantees.
+func TestATreeHasItsEqualPartWhileAnotherWaits(t *testing.T) {
+	for _, guaranteed := range []uint32{0, 4} {
+		total := 5 + guaranteed
+		g := newGrove(all(total), all(total), 2, 2)
+		greedy, modest := g.functions[0][0], g.functions[1][0]
+		if err := g.functions[0][1].Guarantee(one(ReqPktTx, guaranteed)); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			if !greedy.TakeOne(ReqPktTx, false) {
+				t.Fatal("one alone has less than there is")
+			}
+		}
+		if modest.TakeOne(ReqPktTx, false) {
+			t.Fatal("more than there is")
+		}
+		for range 5 {
+			greedy.ReturnOne(ReqPktTx)
+		}
+		taken := 0
+		for greedy.TakeOne(ReqPktTx, false) {
+			taken++
+		}
+		if taken != 3 {
+			t.Errorf("%d guaranteed to another function: %d of 5 taken while another waits, want 3", guaranteed, taken)
+		}
+		for range guaranteed {
+			if !g.functions[0][1].TakeOne(ReqPktTx, false) {
+				t.Error("a guarantee is refused while another waits")
+			}
+		}
+	}
+}
+
+// TestAWaitingTreeIsNotCalledWhileNothingIsGivenBack: a waiting tree is not called as long as
+// nothing was given back.
+func TestAWaitingTreeIsNotCalledWhileNothingIsGivenBack(t *testing.T) {
+	g := newGrove(all(16), all(16), 2, 1)
+	greedy, modest := g.functions[0][0], g.functions[1][0]
+	for range 16 {
+		greedy.TakeOne(ReqPktTx, false)
+	}
+	if modest.TakeOne(ReqPktTx, false) {
+		t.Fatal("more than there is")
+	}
+	if w := g.trees[0].Waiters(); w != 0 || g.trees[1].Called() {
+		t.Errorf("%b are called for nothing", w)
+	}
+	greedy.ReturnOne(ReqPktTx)
+	if w := g.trees[0].Waiters(); w != 1<<1 || !g.trees[1].Called() || g.trees[0].Called() {
+		t.Errorf("%b are called", w)
+	}
+}
+
+// TestAllOfAPoolMayBeTakenAtOnce: all of a pool may be taken at once, also where its limit is the
+// largest there is, and not one more.
+func TestAllOfAPoolMayBeTakenAtOnce(t *testing.T) {
+	everything, k := one(ReqPktTx, Unlimited), ReqPktTx
+	g := newGrove(NoLimit(), NoLimit(), 2, 1)
+	f := g.functions[0][0]
+	if !f.Take(&everything) || f.TakeOne(k, false) {
+		t.Error("not all of it, or more")
+	}
+	if err := f.Return(&everything); err != nil {
+		t.Fatal(err)
+	}
+	if !f.TakeOne(k, false) || f.Take(&everything) {
+		t.Error("one and all of it were taken")
+	}
+}

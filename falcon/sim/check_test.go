@@ -167,3 +167,71 @@ func TestBorders(t *testing.T) {
 		}
 	}
 }
+
+// TestAPayloadThatMovedIsNoticed: a payload whose bytes moved, or that begins with another key,
+// does not match its key.
+func TestAPayloadThatMovedIsNoticed(t *testing.T) {
+	const key = 0x0123456789abcdef
+	b := make([]byte, 4096)
+	WritePayload(b, key)
+	if k, ok := CheckPayload(b); k != key || !ok {
+		t.Fatalf("key %#x, %v", k, ok)
+	}
+	for by := 1; by < 1024; by++ {
+		moved := append(slices.Clone(b[:KeyBytes]), b[KeyBytes+by:]...)
+		if _, ok := CheckPayload(moved); ok {
+			t.Errorf("payload that has moved by %d bytes is taken", by)
+		}
+	}
+	for i := range 64 {
+		b[i/8] ^= 1 << (i % 8)
+		if _, ok := CheckPayload(b); ok {
+			t.Errorf("another key is taken, bit %d", i)
+		}
+		b[i/8] ^= 1 << (i % 8)
+	}
+	for n := range KeyBytes + 1 {
+		short := []byte{9, 9, 9, 9, 9, 9, 9, 9}[:n]
+		WritePayload(short, 5)
+		want := uint64(0)
+		if n == KeyBytes {
+			want = 5
+		}
+		if k, ok := CheckPayload(short); k != want || !ok {
+			t.Errorf("payload of %d bytes: key %d, %v", n, k, ok)
+		}
+		if n > 0 && n < KeyBytes {
+			short[n-1] = 1
+			if _, ok := CheckPayload(short); ok {
+				t.Errorf("payload of %d bytes is taken with one changed", n)
+			}
+		}
+	}
+}
+
+// TestANodeOpensWhatAnotherSealed: what one node seals the other opens, also an empty packet, but
+// not if it was cut or changed.
+func TestANodeOpensWhatAnotherSealed(t *testing.T) {
+	for n := range 20 {
+		p := make([]byte, n, n+trailer)
+		for i := range p {
+			p[i] = byte(i + 1)
+		}
+		const now = 5_000_000
+		sealed := seal(now, p)
+		got, ok := open(sealed)
+		if !ok || got.T1 != falcon.FalconTime(now) || !slices.Equal(got.Data, p) {
+			t.Errorf("%d bytes: %v, %+v", n, ok, got)
+		}
+		for i := range sealed {
+			sealed[i] ^= 4
+			if _, ok := open(sealed); ok {
+				t.Errorf("%d bytes: opened with byte %d changed", n, i)
+			}
+			sealed[i] ^= 4
+			if _, ok := open(sealed[:i]); ok {
+				t.Errorf("%d bytes: opened when cut to %d", n, i)
+			}
+		}
+	}
+}

@@ -177,3 +177,72 @@ func TestResultOfOperations(t *testing.T) {
 		t.Errorf("without rates: %v offered, %d operations, %v", r.Offered, r.Operations, err)
 	}
 }
+
+// TestFlowsStartApart: flows with the same start time start at different times within a round trip,
+// and draw different sizes.
+func TestFlowsStartApart(t *testing.T) {
+	n := network(t, func(*NetworkConfig) {})
+	starts, draws := map[falcon.Time]bool{}, map[uint64]bool{}
+	early, late := false, false
+	for range 20 {
+		f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1000})
+		starts[f.start], draws[f.rnd] = true, true
+		after := f.start - n.Now - 1000
+		early, late = early || after < n.cfg.RTT/4, late || after >= n.cfg.RTT*3/4
+	}
+	if len(starts) != 20 || len(draws) != 20 || !early || !late {
+		t.Errorf("%d of 20 flows start at different times, early %v, late %v", len(starts), early, late)
+	}
+}
+
+// TestAnEndCountsItsOperations: what an end counts of its operations.
+func TestAnEndCountsItsOperations(t *testing.T) {
+	n := network(t, func(*NetworkConfig) {})
+	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Outstanding: 2, Start: 1e9})
+	for range 6 {
+		f.operations.all[f.operations.begin(n.Now)] = operation{packets: 1, issued: true}
+	}
+	f.outstanding = 6
+	tag := uint64(0)
+	done := func(kind falcon.EventKind, code falcon.Completion, bytes int) {
+		f.from.handle(n.Now, &falcon.Event{Kind: kind, Conn: f.from.conn, Tag: tag, Code: code, Data: make([]byte, bytes)})
+		tag++
+	}
+	done(falcon.EvPushDone, falcon.CmplAck, 0)
+	done(falcon.EvPullDone, falcon.CmplAck, 100)
+	if f.outstanding != 4 || f.failed != 0 || f.received != 100 {
+		t.Errorf("%d under way, %d failed, %d bytes", f.outstanding, f.failed, f.received)
+	}
+	done(falcon.EvPushDone, falcon.CmplLocalTO, 0)
+	done(falcon.EvPullDone, falcon.CmplRemoteErr, 7)
+	f.from.handle(n.Now, &falcon.Event{Kind: falcon.EvPull, Conn: f.from.conn, RSN: 77}) // which nobody asked
+	if f.outstanding != 2 || f.failed != 3 || f.received != 100 {
+		t.Errorf("%d under way, %d failed, %d bytes", f.outstanding, f.failed, f.received)
+	}
+	f.blocked = true
+	f.to.handle(n.Now, &falcon.Event{Kind: falcon.EvCredit, Conn: f.to.conn})
+	if !f.blocked {
+		t.Error("what the other end may do lets this one go on")
+	}
+	f.from.handle(n.Now, &falcon.Event{Kind: falcon.EvCredit, Conn: f.from.conn})
+	if f.blocked || f.dead {
+		t.Error("it does not go on")
+	}
+	f.from.handle(n.Now, &falcon.Event{Kind: falcon.EvClosed, Conn: f.from.conn})
+	if !f.dead {
+		t.Error("it outlives its connection")
+	}
+}
+
+// TestAFlowHasAsManyOperationsUnderWayAsAllowed: a flow has as many operations in progress as
+// allowed, and no more.
+func TestAFlowHasAsManyOperationsUnderWayAsAllowed(t *testing.T) {
+	for _, pull := range []bool{false, true} {
+		n := network(t, func(*NetworkConfig) {})
+		f := add(t, n, FlowConfig{From: 0, To: 1, Pull: pull, Sizes: []int{8}, Outstanding: 3})
+		n.Run(f.start)
+		if got := f.from.conn.Info().Outstanding; got != 3 || f.outstanding != 3 {
+			t.Errorf("pull %v: %d operations under way, %d counted, want 3", pull, got, f.outstanding)
+		}
+	}
+}

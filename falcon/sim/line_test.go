@@ -2,6 +2,8 @@ package sim
 
 import (
 	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
 )
 
 // pass sends frames of 1000 bytes a microsecond apart over a line of host 0 and returns which
@@ -108,5 +110,89 @@ func TestLinks(t *testing.T) {
 	}
 	if arrivals != 1 {
 		t.Errorf("%d arrivals", arrivals)
+	}
+}
+
+// TestMixIsSplitMix64: Mix is the generator splitmix64 of Steele, Lea and Flood, whose state is the
+// argument. These are its first numbers from state 0 on.
+func TestMixIsSplitMix64(t *testing.T) {
+	state := uint64(0)
+	for _, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f} {
+		if got := Mix(state); got != want {
+			t.Errorf("%#x, want %#x", got, want)
+		}
+		state += 0x9e3779b97f4a7c15
+	}
+}
+
+// TestALineWithoutFaultsChangesNothing: a line without faults loses, repeats and reorders nothing.
+func TestALineWithoutFaultsChangesNothing(t *testing.T) {
+	got := pass(t, 5000, func(*NetworkConfig) {})
+	for i, psn := range got {
+		if psn != uint32(i) {
+			t.Fatalf("frame %d arrives as number %d", psn, i)
+		}
+	}
+	if len(got) != 5000 {
+		t.Errorf("%d of 5000 frames arrive", len(got))
+	}
+}
+
+// TestAHeldFrameThatNoneFollowsIsSentInTheEnd: a frame that is held back, and that no other
+// follows, is sent after a round trip without traffic on the line, or after a microsecond if that
+// is more.
+func TestAHeldFrameThatNoneFollowsIsSentInTheEnd(t *testing.T) {
+	for _, rtt := range []falcon.Time{10000, 100} {
+		for _, other := range []falcon.Time{0, 600} { // another frame goes that much later, and is held too
+			n := network(t, func(c *NetworkConfig) { c.Reorder, c.ReorderBy, c.RTT = 1, 64, rtt })
+			f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
+			l := n.Hosts[0].line
+			send := func(psn uint32) {
+				l.occupy(1250) // 100 ns
+				l.send(frame(n, f, 1250, psn))
+			}
+			start := n.Now
+			send(1)
+			if len(l.held) != 1 {
+				t.Skip("not held for long enough under this seed")
+			}
+			if other > 0 {
+				n.Now += other
+				send(2)
+			}
+			var at []falcon.Time
+			for len(at) < 1+int(min(other, 1)) && len(n.events.heap) > 0 {
+				ev := n.events.pop()
+				n.Now = max(n.Now, ev.at)
+				switch ev.kind {
+				case holdOver:
+					n.lines[ev.host].releaseAll()
+				case atSwitch:
+					at = append(at, ev.at)
+				}
+			}
+			want := start + other + 100 + max(rtt, 1000) + rtt/4
+			for _, got := range at {
+				if got != want {
+					t.Errorf("round trip %d, another frame after %d: arrives at %d, want %d", rtt, other, got-start, want-start)
+				}
+			}
+			if len(at) == 0 || len(l.held) != 0 {
+				t.Errorf("%d frames arrived, %d are held", len(at), len(l.held))
+			}
+		}
+	}
+}
+
+// TestAnOutageIsTheEndOfEachPeriod: the outage is the end of each period, from its first nanosecond
+// to its last.
+func TestAnOutageIsTheEndOfEachPeriod(t *testing.T) {
+	n := network(t, func(c *NetworkConfig) { c.Outage, c.OutageEvery = 200, 1000 })
+	l := n.Hosts[0].line
+	for at, lost := range map[int64]bool{0: false, 799: false, 800: true, 999: true, 1000: false, 1799: false, 1800: true, 1999: true, 2000: false} {
+		l.busy = at * picos
+		if got := l.loses(0); got != lost {
+			t.Errorf("at %d ns: lost %v", at, got)
+		}
 	}
 }

@@ -1,10 +1,14 @@
 package sim
 
 import (
+	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
 func network(tb testing.TB, edit func(*NetworkConfig)) *Network {
@@ -210,5 +214,106 @@ func TestScenarioErrors(t *testing.T) {
 func TestJain(t *testing.T) {
 	if Jain([]float64{2, 2, 2}) != 1 || Jain([]float64{1, 0, 0, 0}) != 0.25 || Jain(nil) != 0 {
 		t.Error("Jain's index")
+	}
+}
+
+// TestEventsHappenInOrder: events happen in the order of their times, and those of one time in the
+// order in which they were scheduled.
+func TestEventsHappenInOrder(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	var e events
+	var waiting []event
+	for range 5000 {
+		if rnd.IntN(5) > 1 {
+			at := falcon.Time(rnd.IntN(20))
+			e.at(at, timerDue, len(waiting), nil)
+			waiting = append(waiting, event{at: at, order: e.order})
+			continue
+		}
+		if len(waiting) == 0 {
+			continue
+		}
+		next := 0
+		for i, v := range waiting {
+			if v.at < waiting[next].at || v.at == waiting[next].at && v.order < waiting[next].order {
+				next = i
+			}
+		}
+		want := waiting[next]
+		if e.due(want.at-1) || !e.due(want.at) {
+			t.Fatalf("an event of %d: due before %v, due %v", want.at, e.due(want.at-1), e.due(want.at))
+		}
+		if got := e.pop(); got.at != want.at || got.order != want.order {
+			t.Fatalf("event %d of %d, want %d of %d", got.order, got.at, want.order, want.at)
+		}
+		waiting = slices.Delete(waiting, next, next+1)
+	}
+	if e = (events{}); e.due(math.MaxInt64) {
+		t.Error("nothing is due")
+	}
+}
+
+// TestAPortTakesWhatFillsItsBufferExactly: a port takes what fills its buffer exactly, and without
+// a threshold it marks nothing.
+func TestAPortTakesWhatFillsItsBufferExactly(t *testing.T) {
+	n := network(t, func(c *NetworkConfig) { c.Rate, c.Buffer = 1e9, 5000 })
+	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
+	for i := range uint32(5) {
+		n.forward(frame(n, f, 1250, i))
+	}
+	if p := n.Ports[1]; p.Sent != 4 || p.Dropped != 1 || p.Marked != 0 || p.Peak != 5000 || p.Bytes != 5000 {
+		t.Errorf("%d sent, %d dropped, %d marked, %d queued, %d bytes", p.Sent, p.Dropped, p.Marked, p.Peak, p.Bytes)
+	}
+}
+
+// TestAHostSendsAgainWhenItsLastPacketHasLeft: a host sends its next packet in the nanosecond in
+// which the last bit of the one before has left, and that arrives a quarter of a round trip later.
+func TestAHostSendsAgainWhenItsLastPacketHasLeft(t *testing.T) {
+	n := network(t, func(c *NetworkConfig) { c.Rate = 3e9 })
+	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{1000 - Overhead - wire.PushDataLen}, Outstanding: 1, Start: 5000})
+	if f.start < n.Now+5000 || f.start >= n.Now+5000+n.cfg.RTT {
+		t.Errorf("a flow that starts after 5 µs starts after %d ns", f.start-n.Now)
+	}
+	n.Run(f.start - 1)
+	if n.Hosts[0].sending || f.outstanding != 0 {
+		t.Error("it sends before it starts")
+	}
+	n.Run(f.start)
+	if !n.Hosts[0].sending || f.outstanding != 1 {
+		t.Fatal("it does not send")
+	}
+	for _, ev := range n.events.heap { // 8000 bits at 3 Gbit/s: 2666.67 ns
+		switch {
+		case ev.kind == uplinkIdle && ev.at != f.start+2667:
+			t.Errorf("idle after %d ns", ev.at-f.start)
+		case ev.kind == atSwitch && ev.at != f.start+2666+2500:
+			t.Errorf("arrives after %d ns", ev.at-f.start)
+		}
+	}
+
+	n = network(t, func(c *NetworkConfig) { c.Rate = 1e9 })
+	f = add(t, n, f.cfg)
+	n.Run(f.start)
+	for _, ev := range n.events.heap { // 8 µs to the picosecond
+		if ev.kind == uplinkIdle && ev.at != f.start+8000 {
+			t.Errorf("idle after %d ns, want 8000", ev.at-f.start)
+		}
+	}
+}
+
+// TestASecondCopyIsCountedAsSuch: the network records what a receiver accepts, so that another copy
+// of it is spurious.
+func TestASecondCopyIsCountedAsSuch(t *testing.T) {
+	n := network(t, func(*NetworkConfig) {})
+	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Outstanding: 1})
+	n.Run(f.start + 100_000)
+	h := &f.from.history
+	if h.tally.first < 3 || h.tally.spurious != 0 {
+		t.Fatalf("%+v", h.tally)
+	}
+	h.ended(frame(n, f, 1000, 0), false)
+	h.ended(frame(n, f, 1000, h.highest[dataWindow]), false)
+	if h.tally.spurious != 1 {
+		t.Errorf("%d packets of those that arrived and did not are spurious, want the first", h.tally.spurious)
 	}
 }

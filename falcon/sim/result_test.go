@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cc"
 )
 
 func sum(list []float64) (s float64) {
@@ -206,4 +207,102 @@ func metered(t *testing.T, s *Scenario) (*Network, *meter) {
 		}
 	}
 	return n, newMeter(n, s)
+}
+
+// known is congestion control whose delay and target the test sets.
+type known struct{ cc.Fixed }
+
+func (k known) Init(s *cc.State) { k.Fixed.Init(s); s.Delay = 100 }
+
+func (k known) Update(*cc.State, *cc.Event) cc.Result { return cc.Result{} }
+
+func (k known) Target(fcwnd float64, hops uint8) uint32 { return uint32(fcwnd*10) + uint32(hops) }
+
+// TestDelaysAreMeansOfTheFlows: delay and target of samples and of the result are means of the
+// flows', in nanoseconds.
+func TestDelaysAreMeansOfTheFlows(t *testing.T) {
+	s := small()
+	s.Profile.CC = known{cc.Fixed{Fcwnd: 20 * cc.One, Ncwnd: 64, RTO: 7629}}
+	r, err := Run(&s, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const delay, target = 13107, 26345 // 100 and 201 units of 131.072 ns
+	for _, v := range r.Series {
+		if v.Delay != delay || v.Target != target {
+			t.Fatalf("delay %v, target %v, want %d and %d", v.Delay, v.Target, delay, target)
+		}
+	}
+	if !near(r.Delay, delay) || !near(r.Target, target) || !near(r.DelayOverTarget, float64(delay)/target) {
+		t.Errorf("delay %v, target %v, ratio %v", r.Delay, r.Target, r.DelayOverTarget)
+	}
+}
+
+// TestWhatWasCountedBeforeTheWarmUpEndedIsNotInTheResult: what ports and flows counted before the
+// end of the warm-up is not in the result.
+func TestWhatWasCountedBeforeTheWarmUpEndedIsNotInTheResult(t *testing.T) {
+	s := small()
+	for i := range s.Flows {
+		s.Flows[i].Start = 1e9
+	}
+	n, m := metered(t, &s)
+	count := func(times uint64) {
+		n.Ports[1].Dropped += 2 * times
+		n.Ports[2].Marked += 3 * times
+		n.flows[0].from.history.tally.add(tally{first: 10 * times, again: 2 * times, spurious: times})
+		n.flows[1].to.history.tally.add(tally{first: 20 * times, lost: 8 * times})
+	}
+	count(100)
+	n.Run(m.begin + s.WarmUp + s.Sample)
+	count(1)
+	n.Run(m.begin + s.Duration)
+	r := m.result(&s, 1)
+	if r.QueueDrops != 2 || r.Marked != 3 || r.Packets != 30 || r.Retransmissions != 2 || r.Spurious != 1 || r.Lost != 8 {
+		t.Errorf("%+v", r)
+	}
+	if !near(r.SpuriousShare, 1.0/32) || !near(r.LossShare, 8.0/32) {
+		t.Errorf("%v spurious, %v lost", r.SpuriousShare, r.LossShare)
+	}
+}
+
+// TestAScenarioInWhichNothingHappensHasAResult: the result of a scenario in which nothing happens
+// after the warm-up, and no sample is taken, contains no NaN or infinity.
+func TestAScenarioInWhichNothingHappensHasAResult(t *testing.T) {
+	s := small()
+	s.WarmUp, s.Profile.CC = s.Duration-1, cc.Fixed{Fcwnd: 32 * cc.One, Ncwnd: 64, RTO: 7629}
+	s.Network.Faults.Duplicate = 0.1
+	for i := range s.Flows {
+		s.Flows[i].Start = 1e9
+	}
+	r, err := Run(&s, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, v := range map[string]float64{
+		"goodput": r.Goodput, "of the rate": r.GoodputOverRate, "fairness": r.Jain, "spurious": r.SpuriousShare, "lost": r.LossShare,
+		"delay": r.Delay, "target": r.Target, "delay over target": r.DelayOverTarget,
+	} {
+		if v != 0 {
+			t.Errorf("%s: %v", what, v)
+		}
+	}
+	if r.GoodputOverIdeal != nil {
+		t.Errorf("%v of the ideal, which is nothing", *r.GoodputOverIdeal)
+	}
+}
+
+// TestTheSmallestWindowIsThatOfOneFlow: the smallest window of a sample is that of one flow, also
+// if there is but one.
+func TestTheSmallestWindowIsThatOfOneFlow(t *testing.T) {
+	s := small()
+	s.Flows, s.Profile.CC = s.Flows[:1], cc.Fixed{Fcwnd: 7 * cc.One, Ncwnd: 64, RTO: 7629}
+	r, err := Run(&s, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range r.Series {
+		if v.CwndMin != 7 || v.Cwnd != 7 || v.CwndMax != 7 {
+			t.Fatalf("windows of %v, %v and %v packets, want 7", v.CwndMin, v.Cwnd, v.CwndMax)
+		}
+	}
 }

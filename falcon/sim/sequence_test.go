@@ -21,3 +21,17 @@ func TestDescribe(t *testing.T) {
 		t.Error("nothing about a short packet")
 	}
 }
+
+// TestRunsOfSequenceNumbersCrossTheBitmap: runs of sequence numbers, to the ends of the bitmap and
+// across its halves.
+func TestRunsOfSequenceNumbersCrossTheBitmap(t *testing.T) {
+	all := ^uint64(0)
+	for want, m := range map[string]wire.Bitmap128{
+		"none": {}, "300": {Lo: 1}, "427": {Hi: 1 << 63}, "300-427": {Lo: all, Hi: all}, "363-364": {Lo: 1 << 63, Hi: 1},
+		"300-363": {Lo: all}, "364-427": {Hi: all}, "300 364": {Lo: 1, Hi: 1}, "301-302 426-427": {Lo: 6, Hi: 3 << 62},
+	} {
+		if got := ones(300, m); got != want {
+			t.Errorf("%x: %q, want %q", m, got, want)
+		}
+	}
+}

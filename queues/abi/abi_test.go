@@ -7,8 +7,9 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/queues/abi/schema"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/falcon-vnic/vnic/queues/abi/schema"
 )
 
 // layout is a structure with fixed bytes.
@@ -391,5 +392,20 @@ func TestText(t *testing.T) {
 	}
 	if got := Text([]byte{'a', 0xff, 'b', 0, 'c'}); got != "a\ufffdb" {
 		t.Errorf("broken UTF-8: %q", got)
+	}
+}
+
+// TestAPathMTUIsTheLargestOfSoManyBytes: each path MTU is what its bytes say, and the largest of so
+// many bytes or fewer.
+func TestAPathMTUIsTheLargestOfSoManyBytes(t *testing.T) {
+	bytes := 128
+	for m := MTU256; m <= MTU4096; m++ {
+		bytes *= 2
+		if m.Bytes() != bytes || PathMTUFor(bytes) != m || PathMTUFor(bytes-1) != m-1 || PathMTUFor(bytes+1) != m {
+			t.Errorf("%v: %d bytes; of %d bytes %v", m, m.Bytes(), bytes, PathMTUFor(bytes))
+		}
+	}
+	if m := MTU4096 + 1; m.Bytes() != 0 {
+		t.Errorf("%d has %d bytes", m, m.Bytes())
 	}
 }

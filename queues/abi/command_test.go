@@ -291,3 +291,38 @@ func TestReservedParams(t *testing.T) {
 		t.Error("a command that is not defined has reserved parameters")
 	}
 }
+
+// TestACommandReadsOneListEntryForEachPage: how many entries of page lists a command has read at
+// once: one for each page of its queues' areas, with their headers. Areas larger than any are not
+// read.
+func TestACommandReadsOneListEntryForEachPage(t *testing.T) {
+	cmd := func(op AdminOp, p layout) *AdminCmd {
+		c := &AdminCmd{Opcode: op}
+		p.Marshal(c.Params[:])
+		return c
+	}
+	cq := func(log2 uint8) *AdminCmd { return cmd(AdminOpCreateCQ, &CreateCQ{Log2Entries: log2}) }
+	qp := func(sq, sqStride, rq, rqStride uint8) *AdminCmd {
+		return cmd(AdminOpCreateQP, &CreateQP{SQLog2Entries: sq, SQLog2Stride: sqStride, RQLog2Entries: rq, RQLog2Stride: rqStride})
+	}
+	for name, c := range map[string]struct {
+		cmd  *AdminCmd
+		want int
+	}{
+		"no queue":                   {&AdminCmd{Opcode: AdminOpAllocPD}, 1},
+		"32 entries of 64 bytes":     {cq(5), 1},
+		"64 entries, and the header": {cq(6), 2},
+		"most entries":               {cq(18), 1<<(18+6-12) + 1},
+		"largest queue of entries":   {cq(24), 1<<(24+6-12) + 1},
+		"a larger one":               {cq(25), 0},
+		"no number":                  {cq(255), 0},
+		"two queues":                 {qp(6, 7, 5, 6), 3 + 1},
+		"largest of both":            {qp(18, 12, 18, 12), 2 * (1<<18 + 1)},
+		"one too large":              {qp(18, 13, 5, 6), 1},
+		"no number of either":        {qp(255, 255, 31, 1), 0},
+	} {
+		if got := c.cmd.Pages(); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}

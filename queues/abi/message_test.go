@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -169,4 +170,36 @@ func FuzzReadMessage(f *testing.F) {
 			t.Fatalf("%x became %x", b, again)
 		}
 	})
+}
+
+// TestATextThatIsTooLongEndsBehindAWord: a text that is too long ends with dots behind a word,
+// where there is one in the second half of the room; without room for dots it is cut.
+func TestATextThatIsTooLongEndsBehindAWord(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		n    int
+		want string
+	}{
+		{"exactly sixteen.", 16, "exactly sixteen."},
+		{"exactly sixteen.", 15, "exactly sixteen"}, // no dots below 16
+		{"one more, sixteen", 16, "one more..."},
+		{"abcdef ghijklmnopq", 16, "abcdef ghijkl..."},  // the space is at 6, half of the room for text
+		{"abcdefg hijklmnopq", 16, "abcdefg..."},        // just behind it
+		{"abcdefghijklm nopqr", 16, "abcdefghijklm..."}, // the last that the room allows
+		{"abcdefghijklmn opqr", 16, "abcdefghijklm..."},
+		{"abcdefghi ,;: klmnopq", 16, "abcdefghi..."},
+		{"éé", 3, "é"},
+		{"é", 1, ""},
+		{"é", 0, ""},
+		{"", 0, ""},
+	} {
+		if got := Shorten(c.in, c.n); got != c.want {
+			t.Errorf("%q to %d: %q, want %q", c.in, c.n, got, c.want)
+		}
+	}
+	for n := range 30 {
+		if got := Shorten(strings.Repeat("é ", 20), n); len(got) > n {
+			t.Errorf("%q is longer than %d bytes", got, n)
+		}
+	}
 }

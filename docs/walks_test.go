@@ -1,0 +1,70 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// A step of a walk through the code, as design.md lists it: a file of the repository, and a function
+// in it or a method with its type.
+var step = regexp.MustCompile("(?m)^[-*0-9.]+ +`([a-z_0-9/]+\\.go)` `([A-Za-z_0-9.]+)`")
+
+// TestTheWalksOfDesignNameWhatExists reads each function that design.md's walks lead through in the
+// file that they name.
+func TestTheWalksOfDesignNameWhatExists(t *testing.T) {
+	text, err := os.ReadFile("design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := step.FindAllStringSubmatch(string(text), -1)
+	if len(steps) < 30 {
+		t.Fatalf("%d steps are found in design.md: its walks are written in another form", len(steps))
+	}
+	for _, s := range steps {
+		f, err := parser.ParseFile(token.NewFileSet(), path.Join("..", s[1]), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Errorf("design.md: %v", err)
+			continue
+		}
+		if !slices.Contains(functions(f), s[2]) {
+			t.Errorf("design.md leads through %s of %s, which has no such function", s[2], s[1])
+		}
+	}
+}
+
+// functions lists the functions of a file: F, and of a type T the method F as T.F and as F.
+func functions(f *ast.File) (names []string) {
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		name := fn.Name.Name
+		if fn.Recv != nil {
+			names = append(names, typeName(fn.Recv.List[0].Type)+"."+name)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// typeName returns the name of a receiver's type, without its parameters.
+func typeName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.StarExpr:
+		return typeName(e.X)
+	case *ast.IndexExpr:
+		return typeName(e.X)
+	case *ast.IndexListExpr:
+		return typeName(e.X)
+	}
+	return ""
+}
