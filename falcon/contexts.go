@@ -11,7 +11,7 @@ import (
 // contexts holds the memory for transactions, requests of peers and payload. It counts them, limits
 // them by Config and recycles them.
 type contexts struct {
-	limit     int // Config.TxContexts: transactions of initiators
+	txnLimit  int // Config.TxContexts: transactions of initiators
 	txnFree   pool.Pool[txn]
 	txns      int // in use
 	responses int // of txns: pull responses
@@ -28,7 +28,7 @@ type contexts struct {
 
 func newContexts(cfg *Config) contexts {
 	return contexts{
-		limit: cfg.TxContexts, requestLimit: cfg.RxContexts, requestLevel: newPoolLevel(&cfg.Profile.RxPackets, cfg.RxContexts),
+		txnLimit: cfg.TxContexts, requestLimit: cfg.RxContexts, requestLevel: newPoolLevel(&cfg.Profile.RxPackets, cfg.RxContexts),
 		cells: cellPool{limit: cfg.RxCells, size: cfg.CellBytes}, cellLevel: newPoolLevel(&cfg.Profile.RxBuffers, cfg.RxCells),
 	}
 }
@@ -37,7 +37,7 @@ func newContexts(cfg *Config) contexts {
 // of their own (ULP Data of Falcon §8.2.2, CR rule 2); their number is limited by how many requests
 // of peers were admitted. Parked transactions, which wait for a peer that is not ready, do not
 // count either.
-func (x *contexts) room() bool { return x.txns-x.responses-x.parked < x.limit }
+func (x *contexts) room() bool { return x.txns-x.responses-x.parked < x.txnLimit }
 
 // requestRoom returns how many more requests of peers fit.
 func (x *contexts) requestRoom() int { return x.requestLimit - x.requests }

@@ -250,7 +250,7 @@ func (c *Conn) enqueue() {
 	}
 	for class := range numClasses {
 		if c.wants(class) {
-			c.e.schedule.queues[class].push(c)
+			c.queue(class)
 		}
 	}
 }

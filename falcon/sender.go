@@ -10,7 +10,7 @@ import (
 type sender struct {
 	conn      *Conn
 	nextSend  Time         // no packet is sent before this time
-	timer     timer.Handle // kicks the connection at nextSend
+	timer     timer.Handle // queues the connection at nextSend
 	arSpacing uint32       // packets until the next AR
 	random    uint32
 	dataFirst bool // retransmit pull data before initiator packets next time
@@ -52,7 +52,7 @@ func (s *sender) firstResend(kind TxnKind) *txn {
 	return s.resend[kind].First()
 }
 
-// awaitGap starts a timer that kicks the connection when the gap after the last packet is over.
+// awaitGap starts a timer that queues the connection when the gap after the last packet is over.
 func (s *sender) awaitGap() { s.conn.e.arm(&s.timer, s, s.nextSend) }
 
 // expired implements timerOwner: the gap is over.
