@@ -206,8 +206,8 @@ func FuzzPeer(f *testing.F) {
 	})
 }
 
-// TestStrangers sends packets that are nearly valid; none of them counts.
-func TestStrangers(t *testing.T) {
+// TestPacketsOfStrangersAreDropped sends packets that are nearly valid; none of them counts.
+func TestPacketsOfStrangersAreDropped(t *testing.T) {
 	w := newWorld(1, true, 1500, sim.Impairment{})
 	own, e := w.connect(0), &target{serving: true}
 	attach(t, own, e, 17, 18)

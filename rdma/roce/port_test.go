@@ -165,8 +165,8 @@ func TestStrangeAddresses(t *testing.T) {
 	}
 }
 
-// TestWrong: what is no packet of RoCEv2 is counted as that and dropped.
-func TestWrong(t *testing.T) {
+// TestCorruptPacketsAreCounted: what is no packet of RoCEv2 is counted as that and dropped.
+func TestCorruptPacketsAreCounted(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	for i, h := range []wire.BTH{{Opcode: 0x1f}, {Opcode: ib.SendOnly, Pad: 3}} { // reserved; more pad than data
 		b := append((&wire.Headers{BTH: h}).Append(make([]byte, p.way.HeaderLen())), make([]byte, wire.ICRCLen)...)
@@ -319,5 +319,141 @@ func TestConnectionAnew(t *testing.T) {
 	p.wants("the new one", ack(0))
 	if len(e.packets) != 1 {
 		t.Errorf("%d packets placed", len(e.packets))
+	}
+}
+
+// flood is a port whose connections always have WRITEs to send.
+type flood struct {
+	port     *roce.Port
+	conns    []*roce.Conn
+	requests []transport.Request
+	sent     int // bytes
+}
+
+// newFlood makes one with some connections. credits is the function's share of the NIC's.
+func newFlood(t *testing.T, e *roce.Engine, addr string, weight, conns int, credits *credit.Node) *flood {
+	t.Helper()
+	f := &flood{port: e.NewPort(netip.MustParseAddr(addr), 1500), requests: make([]transport.Request, conns)}
+	f.port.SetWeight(weight)
+	for i := range conns {
+		c := f.port.Open(0, roce.Way{Peer: netip.MustParseAddr("10.0.0.9")}, credits)
+		attachMTU(t, c, &target{serving: true}, uint32(100+i), uint32(200+i), 1024)
+		f.conns = append(f.conns, c)
+	}
+	return f
+}
+
+// refill has every connection issue as much as it may.
+func (f *flood) refill(t *testing.T, now transport.Time) {
+	for i, c := range f.conns {
+		for {
+			r := &f.requests[i]
+			if r.Issued || r.Length == 0 {
+				*r = transport.Request{Length: 1 << 30, WQE: abi.SendWQE{Opcode: abi.OpWrite, RKey: 7}}
+			}
+			if _, err := c.Issue(now, r); err == transport.ErrFailed {
+				t.Fatal(r.Status)
+			} else if err != nil {
+				break
+			}
+		}
+	}
+}
+
+// TestWeights: what functions send is shared by their weights, however many connections they have.
+func TestWeights(t *testing.T) {
+	w := newWorld(1, false, 1500, sim.Impairment{})
+	e := w.engines[0]
+	floods := []*flood{newFlood(t, e, "10.0.1.1", 1, 8, nil), newFlood(t, e, "10.0.1.2", 3, 4, nil)}
+	by := map[*roce.Port]*flood{}
+	for _, f := range floods {
+		by[f.port] = f
+		f.refill(t, 1e9)
+	}
+	for range 160 { // no connection gets to the end of its window
+		n, from := e.Transmit(1e9, w.packet[:])
+		if n == 0 {
+			t.Fatal("nothing to send")
+		}
+		by[from].sent += n
+	}
+	if share := float64(floods[1].sent) / float64(floods[0].sent); share < 2.7 || share > 3.3 {
+		t.Errorf("%d and %d bytes: %.2f times, want 3", floods[0].sent, floods[1].sent, share)
+	}
+}
+
+// TestStatsAreTrue: what the ports count is what was on the wire: packets each way, requests that
+// were sent again, marks and the notifications that follow them.
+func TestStatsAreTrue(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		w := newWorld(3, v6, 1500, sim.Impairment{Delay: 20e3, Loss: 0.02})
+		from, to := w.connect(0), w.connect(1)
+		attach(t, from, &target{serving: true}, 17, 18)
+		attach(t, to, &sink{}, 18, 17)
+		var sent, marked, cnps [2]uint64
+		again, seen := uint64(0), map[wire.PSN]bool{}
+		w.sees = func(i int, packet []byte) {
+			sent[i]++
+			var h wire.Headers
+			_, part, err := wire.Parse(packet)
+			if err == nil {
+				_, err = h.Parse(part)
+			}
+			switch {
+			case err != nil:
+				t.Error(err)
+			case h.BTH.Opcode == wire.CNP:
+				cnps[i]++
+			case i == 0 && seen[h.BTH.PSN]:
+				again++
+			case i == 0:
+				seen[h.BTH.PSN] = true
+			}
+			if i == 0 && sent[0]%40 == 0 {
+				mark(packet)
+				marked[0]++
+			}
+		}
+		now := transport.Time(1e9)
+		for range 50 {
+			r := transport.Request{Length: 4096, WQE: abi.SendWQE{Opcode: abi.OpWrite, RKey: 7}}
+			for !r.Issued || r.Pending > 0 {
+				if !r.Issued {
+					if _, err := from.Issue(now, &r); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if next := w.step(now); !r.Issued || r.Pending > 0 {
+					now = max(now+1, next)
+				}
+			}
+			if r.Status != abi.WCSuccess {
+				t.Fatal(r.Status)
+			}
+		}
+		for range 100 { // what is under way
+			now += 1e6
+			w.step(now)
+		}
+		var sum transport.PortStats
+		for i, p := range w.ports {
+			s := p.Stats()
+			sum.Add(&s)
+			if lost := w.links[1-i].Stats().Lost; s.Sent != sent[i] || s.Received != sent[1-i]-lost || s.Wrong+s.Strange+s.Refused != 0 {
+				t.Errorf("port %d: %+v; on the wire %d and %d, %d of them lost", i, s, sent[i], sent[1-i], lost)
+			}
+		}
+		if a, b := w.ports[0].Stats(), w.ports[1].Stats(); a.Again != again || again == 0 || a.Missing+a.Timeouts == 0 || b.Again != 0 {
+			t.Errorf("%d requests sent again, counted %+v and %+v", again, a, b)
+		}
+		a, b := w.ports[0].Stats(), w.ports[1].Stats()
+		if b.CNPsSent != cnps[1] || cnps[1] == 0 || a.CNPs == 0 || a.CNPs > cnps[1] || a.CNPsSent+b.CNPs+a.Marked != 0 || b.Marked == 0 || b.Marked > marked[0] {
+			t.Errorf("%d marked, %d notifications, counted %+v and %+v", marked[0], cnps[1], a, b)
+		}
+		if want := (transport.PortStats{
+			Received: a.Received + b.Received, Sent: a.Sent + b.Sent, Again: a.Again, Timeouts: a.Timeouts, Missing: a.Missing, Marked: b.Marked, CNPs: a.CNPs, CNPsSent: b.CNPsSent,
+		}); sum != want {
+			t.Errorf("sum %+v, want %+v", sum, want)
+		}
 	}
 }

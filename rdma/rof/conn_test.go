@@ -52,9 +52,9 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestLetGo: a queue pair that detaches gets no more calls. Requests of the peer are refused, and
+// TestDetachedConnectionRefusesRequests: a queue pair that detaches gets no more calls. Requests of the peer are refused, and
 // answers to requests in progress are ignored.
-func TestLetGo(t *testing.T) {
+func TestDetachedConnectionRefusesRequests(t *testing.T) {
 	for what, end := range map[string]func(*stage){
 		"drain": func(s *stage) { s.Drain(testNow) },
 		"close": func(s *stage) { s.Close(testNow) },
@@ -144,8 +144,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestWithoutFalcon: connections inside a NIC need no falcon engine.
-func TestWithoutFalcon(t *testing.T) {
+// TestConnectionsInsideANICNeedNoFalcon: connections inside a NIC need no falcon engine.
+func TestConnectionsInsideANICNeedNoFalcon(t *testing.T) {
 	s := newStage(t, true, nil)
 	s.Prefetch()
 	s.end.e.CreditsChanged()

@@ -227,9 +227,9 @@ func TestDatagramEvents(t *testing.T) {
 	}
 }
 
-// TestWithFalcon: only datagrams that falcon has are found by their number. One that waits is not,
+// TestOnlySentDatagramsAreFound: only datagrams that falcon has are found by their number. One that waits is not,
 // and neither is one that was given up, even if another has its slot by now.
-func TestWithFalcon(t *testing.T) {
+func TestOnlySentDatagramsAreFound(t *testing.T) {
 	head := ^uint32(0) - 2 // numbers wrap
 	o := queue{held: make([]*datagram, LinkQueue), head: head, next: head + 5, tail: head + 9}
 	for n := o.head; n != o.tail; n++ {

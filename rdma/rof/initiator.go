@@ -210,7 +210,8 @@ func (i *initiator) fillRequest(tag uint64, dst []byte) (int, error) {
 func (i *initiator) fill(s *segment, dst []byte) (int, error) {
 	r, h := s.r, &i.end.e.headers
 	info := s.opcode.Info()
-	*h = wire.Headers{RBTH: wire.RBTH{Opcode: s.opcode | i.end.service, DestQP: i.end.terms.Peer, SN: s.sn}}
+	*h = wire.Headers{} // field by field: a composite literal would be built elsewhere and copied
+	h.RBTH.Opcode, h.RBTH.DestQP, h.RBTH.SN = s.opcode|i.end.service, i.end.terms.Peer, s.sn
 	h.SetRequest(&r.WQE, r.Masks)
 	h.RETH.VA, h.RETH.Length = r.WQE.RemoteAddr+uint64(s.offset), s.length
 	h.SETH.RMSN = s.rmsn

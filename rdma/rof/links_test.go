@@ -234,9 +234,9 @@ func TestLinkPatience(t *testing.T) {
 	}
 }
 
-// TestNextLink: links get their connections in the order in which they asked for them, unless they
+// TestLinksConnectInTheOrderOfAsking: links get their connections in the order in which they asked for them, unless they
 // no longer want one.
-func TestNextLink(t *testing.T) {
+func TestLinksConnectInTheOrderOfAsking(t *testing.T) {
 	l := newLines(t)
 	var all []*Link
 	for i := range 4 {
@@ -334,9 +334,9 @@ func TestLinkWithoutHandles(t *testing.T) {
 	}
 }
 
-// TestFlowLabel: a link has the label of its first handle, until it has neither a handle nor a
+// TestLinkKeepsTheLabelOfItsFirstHandle: a link has the label of its first handle, until it has neither a handle nor a
 // connection.
-func TestFlowLabel(t *testing.T) {
+func TestLinkKeepsTheLabelOfItsFirstHandle(t *testing.T) {
 	l := newLines(t)
 	handle := func(label uint32) *Link {
 		a := address(1)

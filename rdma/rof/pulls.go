@@ -275,10 +275,9 @@ func (t *target) fillResponse(tag uint64, dst []byte) (int, error) {
 		length, pad = 0, 0
 	}
 	h := &t.end.e.headers
-	*h = wire.Headers{RBTH: wire.RBTH{
-		Opcode: s.opcode | t.end.service, DestQP: t.end.terms.Peer, SN: s.sn, Pad: uint8(pad),
-		CE: s.refusal != transport.Accepted, Syndrome: uint8(syndromeOf(s.refusal)),
-	}}
+	*h = wire.Headers{}
+	h.RBTH.Opcode, h.RBTH.DestQP, h.RBTH.SN, h.RBTH.Pad = s.opcode|t.end.service, t.end.terms.Peer, s.sn, uint8(pad)
+	h.RBTH.CE, h.RBTH.Syndrome = s.refusal != transport.Accepted, uint8(syndromeOf(s.refusal))
 	h.AtomicAck.Original, h.STETH = s.original, s.sink
 	h.Append(dst[:0])
 	clear(dst[n+length : n+length+pad])

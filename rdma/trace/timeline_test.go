@@ -398,8 +398,8 @@ func TestSweepKeepsWhatWaits(t *testing.T) {
 	}
 }
 
-// TestWays: an operation knows over which wire it went, and whether it stayed inside the NIC.
-func TestWays(t *testing.T) {
+// TestOperationKnowsItsWire: an operation knows over which wire it went, and whether it stayed inside the NIC.
+func TestOperationKnowsItsWire(t *testing.T) {
 	known := len(wires)
 	defer func() { wires = wires[:known] }()
 	number := AddWire(&Wire{Name: "string", Opcode: func(op uint8) string { return map[uint8]string{1: "first"}[op] }})

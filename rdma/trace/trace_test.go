@@ -161,9 +161,9 @@ func TestPacketsOfARequest(t *testing.T) {
 	}
 }
 
-// TestOldestLetGo: of too many operations that are not whole the older half comes out, the oldest
+// TestOldestRequestsMakeRoom: of too many operations that are not whole the older half comes out, the oldest
 // first, and the others go on.
-func TestOldestLetGo(t *testing.T) {
+func TestOldestRequestsMakeRoom(t *testing.T) {
 	var out []uint32
 	a := NewAssembler(func(o *Operation) { out = append(out, o.Index) })
 	for i := range uint32(2*maxOpen + 1) {
