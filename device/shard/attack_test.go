@@ -419,12 +419,12 @@ func TestAttackDHCP(t *testing.T) {
 	all := [6]byte{255, 255, 255, 255, 255, 255}
 	for n := range 256 {
 		v.put(0, 0, all, 0x0800, dhcpDiscover(v.portAt(0, 0).MAC, uint8(n)), gateway.Offload{})
-		if got := v.heard(0); len(got) != 1 {
+		if got := v.received(0); len(got) != 1 {
 			t.Errorf("option of %d bytes: %d answers", n, len(got))
 		}
 	}
 	v.say(0, 1, host1, host2, 1000)
-	if len(v.heard(1)) != 1 {
+	if len(v.received(1)) != 1 {
 		t.Error("another function's traffic does not pass")
 	}
 }
@@ -458,7 +458,7 @@ func TestAttackChecksumOverAddress(t *testing.T) {
 			}
 			binary.BigEndian.PutUint16(b[62-start%2:], uint16((2*0xffff-neighbour-sum%0xffff)%0xffff))
 			v.put(0, 0, own.Gateway, 0x86dd, b, gateway.Offload{NeedsCsum: true, CsumStart: uint16(start), CsumOffset: at})
-			for _, f := range v.heard(1) {
+			for _, f := range v.received(1) {
 				arrived++
 				if from := netip.AddrFrom16([16]byte(f[22:38])); from != src {
 					t.Errorf("checksum from %d on, at +%d: the peer's guest got a packet from %s", start, at, from)

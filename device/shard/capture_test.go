@@ -49,7 +49,7 @@ func TestCaptureExplainsPlainIP(t *testing.T) {
 		v := newPortWorld(t, 3)
 		v.captureTo(nic, to, config.CaptureClear)
 		v.say(0, 0, host1, host2, 100)
-		if len(v.heard(1)) != 1 {
+		if len(v.received(1)) != 1 {
 			t.Fatal("no traffic")
 		}
 		if err := to.Close(); err != nil {

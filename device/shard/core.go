@@ -64,8 +64,8 @@ type VFs interface {
 	ResetVFs(pf pfvf.ID)
 }
 
-// because returns the reason of a refusal in the form that operators see.
-func because(err error) error {
+// reasonOf returns the reason of a refusal in the form that operators see.
+func reasonOf(err error) error {
 	var no *functions.Refusal
 	if errors.As(err, &no) {
 		return errors.New(no.Why)

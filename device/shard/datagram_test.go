@@ -188,8 +188,8 @@ func (d *driver) join(group [16]byte) {
 	d.must(abi.AdminOpAttachMcast, &abi.Mcast{QPN: d.qpn, GID: group})
 }
 
-// hears sends a text to a group, and waits until the driver has received it.
-func (d *driver) hears(from *driver, text string) {
+// gets sends a text to a group, and waits until the driver has received it.
+func (d *driver) gets(from *driver, text string) {
 	d.v.t.Helper()
 	cqe := d.done()
 	if cqe.Status != abi.WCSuccess || cqe.Opcode != abi.WCOpRecv || cqe.SrcQP != from.qpn || cqe.QPN != d.qpn {
@@ -233,13 +233,13 @@ func testMulticast(t *testing.T) {
 		v.idle(1e9)
 		for _, d := range list {
 			if cqe, ok := d.completion(); ok {
-				t.Fatalf("%s heard %+v", d.fn.ID, cqe)
+				t.Fatalf("%s got %+v", d.fn.ID, cqe)
 			}
 		}
 	}
 	say("to all")
 	for _, d := range all[:3] {
-		d.hears(a, "to all")
+		d.gets(a, "to all")
 	}
 	silent(all...)
 
@@ -249,7 +249,7 @@ func testMulticast(t *testing.T) {
 	}
 	a.must(abi.AdminOpDetachMcast, &abi.Mcast{QPN: a.qpn, GID: theGroup})
 	say("to one")
-	b.hears(a, "to one")
+	b.gets(a, "to one")
 	silent(all...)
 
 	n := b.fn.Verbs().Counts()[abi.ObjectMCG]

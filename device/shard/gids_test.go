@@ -276,23 +276,23 @@ func TestGIDsAreToldSeldom(t *testing.T) {
 	d := newDriver(v, 0, 1)
 	d.enable()
 	v.idle(1e9)
-	heard := func() uint64 { return v.cores[1].Manager.CM.Stats().Received }
-	before, start := heard(), v.now
+	messages := func() uint64 { return v.cores[1].Manager.CM.Stats().Received }
+	before, start := messages(), v.now
 	for v.now < start+1e9 {
 		d.must(abi.AdminOpAddGID, &abi.GIDEntry{Index: 1, GID: d.linkLocal()})
 		d.must(abi.AdminOpDelGID, &abi.GIDIndex{Index: 1})
 	}
-	if n := heard() - before; n > 22 {
+	if n := messages() - before; n > 22 {
 		t.Errorf("%d messages in a second of commands", n)
 	}
-	before, start = heard(), v.now
+	before, start = messages(), v.now
 	for v.now < start+1e9 {
 		d.post(abi.AdminOpAddGID, &abi.GIDEntry{Index: 1, GID: d.linkLocal()})
 		v.idle(1e6)
 		d.write(abi.RegControl, 4, uint64(abi.ControlReset))
 		d.enable()
 	}
-	if n := heard() - before; n > 22 {
+	if n := messages() - before; n > 22 {
 		t.Errorf("%d messages in a second of resets", n)
 	}
 }

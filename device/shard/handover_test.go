@@ -167,7 +167,7 @@ func TestPlainShards(t *testing.T) {
 						}
 						v.say(nic, from, v.addrOf(nic, from), v.addrOf(other, to%ports), 100+to)
 						want := bytes.Clone(v.ports[nic][0].Frame[14:])
-						got := v.heard(other)
+						got := v.received(other)
 						if len(got) != 1 || !bytes.Equal(got[0][14:], want) || [6]byte(got[0][:6]) != v.portAt(other, to%ports).MAC {
 							t.Fatalf("round %d, host %d port %d to host %d port %d: %d frames", round, nic+1, from, other+1, to%ports, len(got))
 						}

@@ -74,8 +74,8 @@ func (v *virtual) sent(nic int) uint64 {
 	return v.sum(nic, func(s *Shard) uint64 { return s.uplink.underlay.Stats()[underlay.Sent] })
 }
 
-// heard runs for a while and returns the frames that arrived at a NIC's ports.
-func (v *virtual) heard(nic int) [][]byte {
+// received runs for a while and returns the frames that arrived at a NIC's ports.
+func (v *virtual) received(nic int) [][]byte {
 	v.idle(1_000_000)
 	got := v.arrived[nic]
 	v.arrived[nic] = nil
@@ -93,7 +93,7 @@ func TestPlainTunnel(t *testing.T) {
 	}
 	v.say(0, 0, host1, host2, 1000)
 	want := bytes.Clone(v.ports[0][0].Frame[14:])
-	got := v.heard(1)
+	got := v.received(1)
 	if len(got) != 1 || !bytes.Equal(got[0][14:], want) || [6]byte(got[0][:6]) != v.portAt(1, 0).MAC {
 		t.Fatalf("%d frames", len(got))
 	}
@@ -104,7 +104,7 @@ func TestPlainTunnel(t *testing.T) {
 	}
 	last := h.IV
 	v.say(0, 0, host1, host2, 10)
-	v.heard(1)
+	v.received(1)
 	if h, _, _ := psp.ParseHeader(sealed[len(sealed)-1][42:]); h.IV != last+1 {
 		t.Errorf("IV %d after %d: the gateway's is a counter", h.IV, last)
 	}
@@ -121,12 +121,12 @@ func TestPriorityTagsOfTheFabric(t *testing.T) {
 	}
 	v.say(0, 0, host1, host2, 1000)
 	want := bytes.Clone(v.ports[0][0].Frame[14:])
-	if got := v.heard(1); len(got) != 1 || !bytes.Equal(got[0][14:], want) {
+	if got := v.received(1); len(got) != 1 || !bytes.Equal(got[0][14:], want) {
 		t.Fatalf("%d frames", len(got))
 	}
 	tci |= 1
 	v.say(0, 0, host1, host2, 1000)
-	if got := v.heard(1); len(got) != 0 {
+	if got := v.received(1); len(got) != 0 {
 		t.Errorf("%d frames of a VLAN", len(got))
 	}
 }
@@ -138,7 +138,7 @@ func TestPlainTenantsApart(t *testing.T) {
 	for port := range 2 {
 		v.say(0, port, host1, host2, 100+port)
 	}
-	got := v.heard(1)
+	got := v.received(1)
 	if len(got) != 2 {
 		t.Fatalf("%d frames", len(got))
 	}
@@ -162,7 +162,7 @@ func TestPlainBadInput(t *testing.T) {
 		return f
 	}
 	v.say(0, 0, host1, host2, 300)
-	if len(v.heard(1)) != 1 {
+	if len(v.received(1)) != 1 {
 		t.Fatal("no traffic")
 	}
 	drop := func(r dropReason) uint64 { return v.dropped(1, r) }
@@ -170,7 +170,7 @@ func TestPlainBadInput(t *testing.T) {
 		t.Helper()
 		sent := v.sent(1)
 		v.links[0].Send(v.now, f)
-		if got := v.heard(1); len(got) != 0 {
+		if got := v.received(1); len(got) != 0 {
 			t.Errorf("%x arrived", got[0])
 		}
 		if v.sent(1) != sent {
@@ -227,7 +227,7 @@ func TestExpiredSPI(t *testing.T) {
 		return f
 	}
 	v.say(0, 0, host1, host2, 500)
-	if len(v.heard(1)) != 1 {
+	if len(v.received(1)) != 1 {
 		t.Fatal("no traffic")
 	}
 	v.tap = nil
@@ -249,14 +249,14 @@ func TestExpiredSPI(t *testing.T) {
 			if n := v.dropped(1, want); n != before+1 {
 				t.Errorf("%s, round %d: counted %d times as %s", name, round, n-before, want)
 			}
-			if v.sent(1) != sent || len(v.heard(1)) != 0 {
+			if v.sent(1) != sent || len(v.received(1)) != 0 {
 				t.Errorf("%s, round %d: answered or delivered", name, round)
 			}
 		}
 	}
 	exchange(t, a, b, 10_000)
 	v.say(0, 0, host1, host2, 500)
-	if len(v.heard(1)) != 1 {
+	if len(v.received(1)) != 1 {
 		t.Error("no traffic with new keys")
 	}
 }
@@ -290,7 +290,7 @@ func TestPlainHostilePeer(t *testing.T) {
 			to = v.nics[1][w]
 		}
 		to.in.unseal(v.now, &underlay.Datagram{}, b[:n])
-		return v.heard(1)
+		return v.received(1)
 	}
 	v.say(0, 0, host1, host2, 10)
 	good := bytes.Clone(v.ports[0][0].Frame[14:])
@@ -330,7 +330,7 @@ func TestPlainRekey(t *testing.T) {
 			v.idle(100_000)
 		}
 		v.idle(1_100_000_000)
-		if n := len(v.heard(1)); n != 30 {
+		if n := len(v.received(1)); n != 30 {
 			t.Fatalf("rotation %d: %d of 30 arrived", i, n)
 		}
 	}
@@ -343,7 +343,7 @@ func TestPlainRekey(t *testing.T) {
 		v.say(0, 0, host1, host2, 100)
 		v.idle(100_000_000)
 	}
-	if n := len(v.heard(1)); n != 200 || v.dropped(0, dropTxSeal) != 0 {
+	if n := len(v.received(1)); n != 200 || v.dropped(0, dropTxSeal) != 0 {
 		t.Errorf("%d of 200 arrived with keys for 20 packets each", n)
 	}
 }
@@ -367,7 +367,7 @@ func TestPlainWithdraw(t *testing.T) {
 	}
 	speak := func() int {
 		v.say(0, 0, host1, host2, 10)
-		return len(v.heard(1))
+		return len(v.received(1))
 	}
 	no, yes := false, true
 	for name, tc := range map[string]struct{ off, on func(*config.Function) }{
@@ -409,7 +409,7 @@ func TestPlainCapture(t *testing.T) {
 	}
 	v.say(0, 0, host1, host2, 100)
 	want = bytes.Clone(v.ports[0][0].Frame[14:])
-	v.heard(1)
+	v.received(1)
 	for i, c := range captures {
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
@@ -425,7 +425,7 @@ func TestPlainCapture(t *testing.T) {
 func TestPlainNoAllocations(t *testing.T) {
 	v := newPortWorld(t, 8)
 	v.say(0, 0, host1, host2, 1000)
-	v.heard(1)
+	v.received(1)
 	v.say(0, 0, host1, host2, 1000)
 	first := v.ports[0][0]
 	v.ports[0] = nil

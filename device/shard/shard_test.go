@@ -370,7 +370,7 @@ func TestSurvivesPanics(t *testing.T) {
 	s.in.opener = opener
 
 	v.ports[1] = append(v.ports[1], gateway.PortInput{Frame: make([]byte, 100)}) // from no port
-	v.heard(0)
+	v.received(0)
 	if n := v.reason(1, gateway.DropPanic); n != 1 {
 		t.Errorf("the gateway counted %d", n)
 	}
@@ -382,7 +382,7 @@ func TestSurvivesPanics(t *testing.T) {
 	v.say(0, 0, host1, host2, 500)
 	v.say(1, 0, host2, host1, 500)
 	v.idle(1e6)
-	if len(v.heard(1)) != 1 || len(v.heard(0)) != 1 {
+	if len(v.received(1)) != 1 || len(v.received(0)) != 1 {
 		t.Error("plain IP does not pass any more")
 	}
 }

@@ -80,7 +80,7 @@ func (fs *functionSet) setTrace(id pfvf.ID, r *trace.Ring) {
 func (fs *functionSet) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
 	switch f := fs.members.get(id); {
 	case f == nil && !fs.possible(id):
-		return nil, because(fs.core.Find(id))
+		return nil, reasonOf(fs.core.Find(id))
 	case fs.trace.traces[id] != nil:
 		return nil, fmt.Errorf("function %s is traced already; end that trace first", id)
 	case len(fs.trace.traces) >= maxTraces:

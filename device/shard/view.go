@@ -64,7 +64,7 @@ func (v View) Find(id pfvf.ID) error {
 	case fs.possible(id):
 		return fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
 	default:
-		return because(v.s.core.Find(id))
+		return reasonOf(v.s.core.Find(id))
 	}
 }
 
