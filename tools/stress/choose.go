@@ -74,11 +74,11 @@ var machineUse = map[string][]string{
 	"netlink":  {},
 	"time":     {"Unix", "UnixMilli", "Date", "ParseDuration"},
 	"context":  {"Background", "TODO", "WithCancel", "WithValue"},
-	"vnictest": {"WriteConfig", "File", "Need", "Require", "RequireRoot"},
+	"vnictest": {"Execute", "Here", "MACOf", "Main", "Median", "Need", "OnesSum", "PortConfig", "PortSocket", "Require", "RequireIn", "RequireRoot", "StripComments", "WriteConfig"},
 }
 
 // guestUse are the functions with which a test boots a virtual machine.
-var guestUse = []string{"FetchKernel", "RequireGuests", "BuildGuest", "GuestOfTest", "WorkloadGuest"}
+var guestUse = []string{"FetchKernel", "RequireGuests", "BuildGuest", "GuestOfTest"}
 
 // function is what one function of the test files refers to.
 type function struct {
