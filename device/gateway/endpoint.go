@@ -37,7 +37,8 @@ type Endpoint struct {
 	neighbours neighbours // of a trusted guest
 	errors     bucket
 	last       way                                                     // of the last packet from it
-	roce       func(packet []byte, first, most int) (n int, more bool) // delivers to the function; nil: it takes no RoCEv2 (SetRoCE)
+	take       func(packet []byte, first, most int) (n int, more bool) // delivers to the function; nil: it takes nothing (SetFunction)
+	udp        uint16                                                  // the UDP port of what take takes
 }
 
 // Port carries an endpoint's frames to and from its guest, for example a TAP device.

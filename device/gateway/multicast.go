@@ -110,7 +110,7 @@ func (c *cast) copies(most int) (n int) {
 		n++ // for looking at the function
 		if p.up && p.Tenant == c.tenant && p.wants(c.frame[ethLen:], &c.h) {
 			var made int
-			made, more = p.roce(c.frame[ethLen:ethLen+c.h.total], c.at, max(most-n, 1))
+			made, more = p.take(c.frame[ethLen:ethLen+c.h.total], c.at, max(most-n, 1))
 			n += max(made-1, 0)
 			c.at += made
 		}
@@ -255,7 +255,7 @@ func (g *Gateway) groupFromTunnel(from *Tunnel, frame []byte, h *header, outer u
 	if src, ok := n.find(h.src); !ok || src.Kind != ToPeer || src.Peer != from.Peer {
 		return DropWrongSource
 	}
-	if !h.roce(frame[ethLen:]) {
+	if !h.wholeTo(frame[ethLen:], g.GroupPort) {
 		return DropMulticast
 	}
 	ecn, ok := decapsulate(h.ecn(), outer)

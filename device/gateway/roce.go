@@ -13,17 +13,17 @@ import (
 //	                          └─▶ itself
 //	tunnel, ports ─▶ takes? ─▶ function
 
-// SetRoCE sets the callback that takes RoCEv2 packets for the function's own address and for
-// groups; nil: the function takes none. Several queue pairs may receive a packet to a group. take
-// delivers it to at most most of them, starting with number first, and returns how many received it
-// and whether there are more.
-func (p *Endpoint) SetRoCE(take func(packet []byte, first, most int) (n int, more bool)) {
-	p.roce = take
+// SetFunction sets the callback that takes packets to a UDP port, for the function's own address
+// and for groups; nil: the function takes none. Several queue pairs may receive a packet to a group.
+// take delivers it to at most most of them, starting with number first, and returns how many received
+// it and whether there are more.
+func (p *Endpoint) SetFunction(udp uint16, take func(packet []byte, first, most int) (n int, more bool)) {
+	p.udp, p.take = udp, take
 }
 
 // takes delivers a packet to the endpoint's function if it is for the function, which may use
 // packet until takes returns. If the guest speaks RoCEv2 itself through its port, it gets the
-// packets for the function's address only while no driver has the function (SetRoCE), and those for
+// packets for the function's address only while no driver has the function (SetFunction), and those for
 // the port's other addresses always.
 func (p *Endpoint) takes(packet []byte, h *header, off Offload) bool {
 	if !p.wants(packet, h) {
@@ -31,36 +31,31 @@ func (p *Endpoint) takes(packet []byte, h *header, off Offload) bool {
 	}
 	packet = packet[:h.total]
 	off.complete(packet, h.proto)
-	p.roce(packet, 0, 1)
+	p.take(packet, 0, 1)
 	return true
 }
 
 // wants reports whether a packet is for the endpoint's function. packet must contain all headers.
 func (p *Endpoint) wants(packet []byte, h *header) bool {
-	return p.roce != nil && h.roce(packet) && (h.dst.IsMulticast() || p.speaksFrom(h.dst))
+	return p.take != nil && h.wholeTo(packet, p.udp) && (h.dst.IsMulticast() || p.speaksFrom(h.dst))
 }
 
 // speaksFrom reports whether the endpoint's function speaks RoCEv2 from address a.
 func (p *Endpoint) speaksFrom(a netip.Addr) bool { return len(p.Addresses) > 0 && a == p.Addresses[0] }
 
-// roce reports whether a packet is an unfragmented RoCEv2 packet.
-func (h *header) roce(packet []byte) bool {
-	return !h.fragment && h.toRoCE(packet)
-}
+// wholeTo reports whether an unfragmented packet goes to a UDP port.
+func (h *header) wholeTo(packet []byte, udp uint16) bool { return !h.fragment && h.goesTo(packet, udp) }
 
-// toRoCE reports whether a packet, or its first fragment, goes to RoCEv2's UDP port.
-func (h *header) toRoCE(packet []byte) bool {
-	return h.proto == protoUDP && !h.later && h.total >= h.l4+udpLen && binary.BigEndian.Uint16(packet[h.l4+2:]) == rocePort
+// goesTo reports whether a packet, or its first fragment, goes to a UDP port.
+func (h *header) goesTo(packet []byte, udp uint16) bool {
+	return h.proto == protoUDP && !h.later && h.total >= h.l4+udpLen && binary.BigEndian.Uint16(packet[h.l4+2:]) == udp
 }
-
-// rocePort is the UDP port of RoCEv2 (Annex A17.3.2.2).
-const rocePort = 4791
 
 // forges reports whether the port's guest sent RoCEv2 from the address that the function itself
 // uses. Any program in the guest could end others' connections this way. A first fragment counts
 // too, since the receiver may reassemble packets.
 func (p *Endpoint) forges(packet []byte, h *header) bool {
-	return p.roce != nil && h.toRoCE(packet) && p.speaksFrom(h.src)
+	return p.take != nil && h.goesTo(packet, p.udp) && p.speaksFrom(h.src)
 }
 
 // FromFunction takes a RoCEv2 packet that a port's function sent, not its guest. frame has room for

@@ -52,6 +52,7 @@ func newRoCE(s *Shard, own *pfvf.Table) *roceWire {
 		engine: rdma.Wire[*roce.Engine](s.rdma), plain: s.plain, own: own, core: s.core, mode: s.cfg.RDMA.Transport, most: connectionCredits(s.cfg),
 		now: &s.now, log: s.log,
 	}
+	s.plain.gw.GroupPort = roce.UDPPort
 	if a, ok := cc.Lookup(s.cfg.RDMA.Congestion); ok { // the configuration was checked
 		r.engine.UseCongestion(a)
 	}
@@ -73,7 +74,7 @@ func (r *roceWire) start(o *conn.Owner, v *rdma.Function) {
 // place connects a function to its port's endpoint.
 func (r *roceWire) place(p *roce.Port, at *gateway.Endpoint) {
 	p.Owner, p.MTU = at, at.MTU
-	at.SetRoCE(func(packet []byte, first, most int) (n int, more bool) { return p.Share(*r.now, packet, first, most) })
+	at.SetFunction(roce.UDPPort, func(packet []byte, first, most int) (n int, more bool) { return p.Share(*r.now, packet, first, most) })
 }
 
 // ported is called when the port of a function with a driver was added, perhaps in place of
@@ -92,7 +93,7 @@ func (r *roceWire) ported(o *conn.Owner, v *rdma.Function) {
 // port's guest.
 func (r *roceWire) stop(o *conn.Owner) {
 	if at := r.plain.endpointOf(o.ID); at != nil {
-		at.SetRoCE(nil)
+		at.SetFunction(roce.UDPPort, nil)
 	}
 }
 

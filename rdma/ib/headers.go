@@ -67,13 +67,14 @@ var (
 // QPNMask keeps the 24 bits of a queue pair's number, and of other numbers of that length.
 const QPNMask = 1<<24 - 1
 
-// XRCETH is the XRC extended transport header (IBA annex A14.3.2, RDMA over Falcon §8.3.9). It comes
-// first in every XRC request.
+// XRCETH is the XRC extended transport header (IBA annex A14.3.2, RDMA over Falcon §8.3.9). It
+// comes first in every XRC request.
 type XRCETH struct {
 	SRQ uint32 // 24 bits
 }
 
-// DETH is the datagram extended transport header of UD SENDs (IBA §9.3.3, RDMA over Falcon §8.3.10).
+// DETH is the datagram extended transport header of UD SENDs (IBA §9.3.3, RDMA over Falcon
+// §8.3.10).
 type DETH struct {
 	QKey     uint32
 	SourceQP uint32 // 24 bits
@@ -81,8 +82,8 @@ type DETH struct {
 
 // RETH is the RDMA extended transport header of READ and WRITE (IBA §9.3.2, RDMA over Falcon
 // §8.3.1). InfiniBand's is in the first packet of a message and describes all of it. In RDMA over
-// Falcon each packet has its own, about its own data without the pad, so that a packet can be placed
-// whatever arrived before it.
+// Falcon each packet has its own, about its own data without the pad, so that a packet can be
+// placed whatever arrived before it.
 type RETH struct {
 	VA     uint64
 	RKey   uint32
@@ -276,8 +277,8 @@ func PadLen(n int) int { return -n & 3 }
 // Padded returns n with its pad.
 func Padded(n int) int { return n + PadLen(n) }
 
-// CutData returns the data of a packet that begins with headers of n bytes and ends with a pad. ok is
-// false if the packet is too short for that or its length is not a multiple of 4 bytes.
+// CutData returns the data of a packet that begins with headers of n bytes and ends with a pad. ok
+// is false if the packet is too short for that or its length is not a multiple of 4 bytes.
 func CutData(packet []byte, n int, pad uint8) (data []byte, ok bool) {
 	end := len(packet) - int(pad)
 	if end < n || len(packet)&3 != 0 {

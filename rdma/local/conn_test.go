@@ -317,8 +317,8 @@ func TestCredits(t *testing.T) {
 	}
 }
 
-// TestClosedEndReturnsItsCreditOnce: an end that closes returns the credit of what it issued, once, and gets
-// no EvCredit any more.
+// TestClosedEndReturnsItsCreditOnce: an end that closes returns the credit of what it issued, once,
+// and gets no EvCredit any more.
 func TestClosedEndReturnsItsCreditOnce(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqPktTx] = 2
@@ -361,8 +361,8 @@ func TestClosedEndReturnsItsCreditOnce(t *testing.T) {
 	}
 }
 
-// TestEndWaitsUntilItsCostIsFree: an end that could not take its refused cost continues to wait, even if others
-// get EvCredit.
+// TestEndWaitsUntilItsCostIsFree: an end that could not take its refused cost continues to wait,
+// even if others get EvCredit.
 func TestEndWaitsUntilItsCostIsFree(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqPktTx], limit[credit.ReqBufRx] = 10, 3
@@ -399,8 +399,8 @@ func TestEndWaitsUntilItsCostIsFree(t *testing.T) {
 	}
 }
 
-// TestEndsThatNameEachOtherAreJoined: an end is joined with the one that names it, in whichever order they are opened.
-// An end that is joined already is not joined again.
+// TestEndsThatNameEachOtherAreJoined: an end is joined with the one that names it, in whichever
+// order they are opened. An end that is joined already is not joined again.
 func TestEndsThatNameEachOtherAreJoined(t *testing.T) {
 	n := newNIC()
 	a := n.open(t, 1, 2, nil)
@@ -459,8 +459,8 @@ func TestLocalFailures(t *testing.T) {
 	}
 }
 
-// TestWaitingEndsGetCreditInTurn: of several ends that wait for the same credit each gets it in turn, and
-// then waits behind the others.
+// TestWaitingEndsGetCreditInTurn: of several ends that wait for the same credit each gets it in
+// turn, and then waits behind the others.
 func TestWaitingEndsGetCreditInTurn(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqPktTx] = 1

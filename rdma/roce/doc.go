@@ -11,7 +11,7 @@
 //	  │                   │◀─ ACK, NAK, response ─────┤◀──────────────────────┤── Complete ────────▶│
 //	  │◀──────────── Done ┤ up to that PSN            │                       │                     │
 //
-//	engine, port          those of a shard, and a function in its network, where packets find their connections
+//	engine, port          what a shard has, and a function in its network: packets find connections
 //	conn                  a connection: what its queue pair does with it, its packets
 //	requester             own requests: issued, sent
 //	completion, retry     what the peer answers; what it does not

@@ -213,8 +213,8 @@ func TestRoundTripIsOfOnePacket(t *testing.T) {
 	}
 }
 
-// TestRetryPause: the pause before a retry follows RFC 6298: the first round trip and half of it, of
-// the further ones an eighth, and of what they are off a quarter.
+// TestRetryPause: the pause before a retry follows RFC 6298: the first round trip and half of it,
+// of the further ones an eighth, and of what they are off a quarter.
 func TestRetryPause(t *testing.T) {
 	const ms = 1_000_000
 	var r roundTrip

@@ -44,6 +44,9 @@ type Way struct {
 	FlowLabel uint32 // 0: by the queue pairs' numbers
 }
 
+// UDPPort is the port that all packets go to (Annex A17, CA17-20).
+const UDPPort = wire.Port
+
 // usualHops is what packets begin with where nobody says otherwise.
 const usualHops = 64
 
@@ -87,7 +90,8 @@ const quantum = 4096 + MaxOverhead
 // SetWeight makes the port send so many times what one of weight 1 does; 0 is 1.
 func (p *Port) SetWeight(weight int) { p.flow.Weight = weight }
 
-// Hold keeps the port's datagrams back, or ends that: one that it sent to a group is not with all yet.
+// Hold keeps the port's datagrams back, or ends that: one that it sent to a group is not with all
+// yet.
 func (p *Port) Hold(on bool) {
 	p.datagrams.held = on
 	if !on && p.waits() {

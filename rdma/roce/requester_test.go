@@ -205,8 +205,8 @@ func TestOwnMemoryGone(t *testing.T) {
 	}
 }
 
-// TestReadRefusedLater: a peer that has answered a part of a READ may refuse the rest. Its NAK names
-// the first packet that is not answered, or the request, as Linux does.
+// TestReadRefusedLater: a peer that has answered a part of a READ may refuse the rest. Its NAK
+// names the first packet that is not answered, or the request, as Linux does.
 func TestReadRefusedLater(t *testing.T) {
 	for syndrome, want := range map[ib.Syndrome]abi.WCStatus{ib.SynOperation: abi.WCRemOpErr, ib.SynAccess: abi.WCRemAccessErr} {
 		for _, psn := range []int{100, 101} {

@@ -43,8 +43,8 @@ func nak(psn int, syndrome ib.Syndrome) answered {
 // only is the one packet of the response to a READ.
 func only(psn int) answered { return answered{ib.ReadRespOnly, psn, ib.SynAck} }
 
-// TestLossIsToldOnce: of the packets behind one that is missing, the first has the peer told. When that
-// came, the next one that is missing is told of again.
+// TestLossIsToldOnce: of the packets behind one that is missing, the first has the peer told. When
+// that came, the next one that is missing is told of again.
 func TestLossIsToldOnce(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.asks(ib.WriteOnly, 101, 8)
@@ -72,8 +72,8 @@ func TestNotAskedNotAnswered(t *testing.T) {
 	}
 }
 
-// TestRefusalIsNotReplaced: an acknowledgement that has not left is replaced by the next one, but a NAK is not by
-// one that is about less.
+// TestRefusalIsNotReplaced: an acknowledgement that has not left is replaced by the next one, but a
+// NAK is not by one that is about less.
 func TestRefusalIsNotReplaced(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.asks(ib.WriteOnly, 100, 8)
@@ -134,7 +134,8 @@ func TestUnserved(t *testing.T) {
 	p.wants("taken", ack(0))
 }
 
-// TestNotServingSaysNothing: an endpoint that turns out not to serve leaves the peer without a word.
+// TestNotServingSaysNothing: an endpoint that turns out not to serve leaves the peer without a
+// word.
 func TestNotServingSaysNothing(t *testing.T) {
 	e := &scripted{target: target{serving: true}, verdict: transport.Verdict{Refusal: transport.NotServing}}
 	p := newPeer(t, e)
@@ -173,8 +174,8 @@ func TestMessagesCounted(t *testing.T) {
 	}
 }
 
-// TestAnswersInOrder: an acknowledgement of what is behind a READ waits for its response, which says
-// the same of what is before.
+// TestAnswersInOrder: an acknowledgement of what is behind a READ waits for its response, which
+// says the same of what is before.
 func TestAnswersInOrder(t *testing.T) {
 	e := &scripted{target: target{serving: true}, rate: func(now transport.Time) transport.Time { return now + 5000 }}
 	p := newPeer(t, e)
@@ -376,7 +377,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestPartingConnectionRepeatsAnswers: a connection that its queue pair left answers for a second what it had taken.
+// TestPartingConnectionRepeatsAnswers: a connection that its queue pair left answers for a second
+// what it had taken.
 func TestPartingConnectionRepeatsAnswers(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.asks(ib.WriteOnly, 100, 8)
@@ -396,8 +398,8 @@ func TestPartingConnectionRepeatsAnswers(t *testing.T) {
 	}
 }
 
-// TestSilentPeers: a peer that says nothing more gets the answers to the READs it asked for, once. If
-// the queue pair goes, it gets no more of them.
+// TestSilentPeers: a peer that says nothing more gets the answers to the READs it asked for, once.
+// If the queue pair goes, it gets no more of them.
 func TestSilentPeers(t *testing.T) {
 	for _, stays := range []bool{true, false} {
 		p := newPeer(t, &scripted{target: target{serving: true}})

@@ -211,7 +211,8 @@ func TestResponsesAfterRewind(t *testing.T) {
 	}
 }
 
-// TestReadParts: a long READ is asked for in parts of as many packets as the window has, 64 at most.
+// TestReadParts: a long READ is asked for in parts of as many packets as the window has, 64 at
+// most.
 func TestReadParts(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	lengths := func(n int) (list []int) {
@@ -324,7 +325,8 @@ func (s steady) Init(x *cc.State) {
 	x.Rate = s.rate
 }
 
-// TestRate: packets leave when the rate has them, 100 µs of it at once; acknowledgements do not wait.
+// TestRate: packets leave when the rate has them, 100 µs of it at once; acknowledgements do not
+// wait.
 func TestRate(t *testing.T) {
 	const rate = 1e6 // a byte in a microsecond
 	p := &peer{world: newWorld(1, false, 1500, sim.Impairment{}), t: t, now: 1e9}

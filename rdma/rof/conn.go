@@ -14,8 +14,8 @@ import (
 // leastSegment is the minimum of data bytes per packet. A connection with less room is refused.
 const leastSegment = 64
 
-// Conn is a connection of a queue pair over Falcon, or over a pipe inside the NIC. It tracks its own
-// requests in progress (initiator) and the unfinished requests of the peer (target).
+// Conn is a connection of a queue pair over Falcon, or over a pipe inside the NIC. It tracks its
+// own requests in progress (initiator) and the unfinished requests of the peer (target).
 type Conn struct {
 	end       end
 	attached  bool // to a queue pair, now or before
@@ -171,7 +171,8 @@ func (c *Conn) Abort(now falcon.Time) {
 	c.end.pipe.Abort(now, falcon.CloseULP)
 }
 
-// detach separates the connection from its queue pair. Requests of the peer are refused from now on.
+// detach separates the connection from its queue pair. Requests of the peer are refused from now
+// on.
 func (c *Conn) detach() {
 	c.end.user = nil
 	c.initiator.forget()

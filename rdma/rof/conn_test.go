@@ -52,8 +52,8 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestDetachedConnectionRefusesRequests: a queue pair that detaches gets no more calls. Requests of the peer are refused, and
-// answers to requests in progress are ignored.
+// TestDetachedConnectionRefusesRequests: a queue pair that detaches gets no more calls. Requests of
+// the peer are refused, and answers to requests in progress are ignored.
 func TestDetachedConnectionRefusesRequests(t *testing.T) {
 	for what, end := range map[string]func(*stage){
 		"drain": func(s *stage) { s.Drain(testNow) },

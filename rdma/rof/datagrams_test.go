@@ -47,8 +47,8 @@ func letter(op ib.Opcode, sn uint32, data string) []byte {
 	return packet(h, []byte(data))
 }
 
-// TestSendDatagrams: a datagram is one push that ends a message. Only one that the pipe takes gets a
-// number.
+// TestSendDatagrams: a datagram is one push that ends a message. Only one that the pipe takes gets
+// a number.
 func TestSendDatagrams(t *testing.T) {
 	o := newOffice(t, true)
 	for _, c := range []struct {
@@ -191,9 +191,9 @@ func TestDatagramOrder(t *testing.T) {
 	}
 }
 
-// TestDatagramEvents: a datagram that ends leaves the queue, and its completion code says whether the
-// destination was heard of. Nothing but datagrams may come. When the connection ends, so does the
-// link's.
+// TestDatagramEvents: a datagram that ends leaves the queue, and its completion code says whether
+// the destination was heard of. Nothing but datagrams may come. When the connection ends, so does
+// the link's.
 func TestDatagramEvents(t *testing.T) {
 	for code, heard := range map[falcon.Completion]bool{
 		falcon.CmplAck: true, falcon.CmplTargetNackCID: true, falcon.CmplTargetNackNRE: true, falcon.CmplLocalTO: false,
@@ -227,8 +227,8 @@ func TestDatagramEvents(t *testing.T) {
 	}
 }
 
-// TestOnlySentDatagramsAreFound: only datagrams that falcon has are found by their number. One that waits is not,
-// and neither is one that was given up, even if another has its slot by now.
+// TestOnlySentDatagramsAreFound: only datagrams that falcon has are found by their number. One that
+// waits is not, and neither is one that was given up, even if another has its slot by now.
 func TestOnlySentDatagramsAreFound(t *testing.T) {
 	head := ^uint32(0) - 2 // numbers wrap
 	o := queue{held: make([]*datagram, LinkQueue), head: head, next: head + 5, tail: head + 9}

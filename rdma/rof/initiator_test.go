@@ -338,8 +338,8 @@ func TestRequestMemoryGone(t *testing.T) {
 	}
 }
 
-// TestAnswersToForgottenRequestsAreIgnored: after Forget, completions of requests that were in progress are ignored, however
-// late they come.
+// TestAnswersToForgottenRequestsAreIgnored: after Forget, completions of requests that were in
+// progress are ignored, however late they come.
 func TestAnswersToForgottenRequestsAreIgnored(t *testing.T) {
 	s := newStage(t, true, nil)
 	push, pull := s.issue(post(abi.OpWrite, 8)), s.issue(post(abi.OpRead, 8))

@@ -251,9 +251,9 @@ func (l *Link) Disconnected(now vtime.Time) {
 // Owns reports whether the link has the connection over pipe.
 func (l *Link) Owns(pipe Pipe) bool { return l.conn != nil && l.conn.pipe == pipe }
 
-// Leave implements verbs.Destination. The link is kept for a while, because another handle may soon use
-// it. The number of unused links is limited, in case a function makes and destroys handles faster
-// than links expire.
+// Leave implements verbs.Destination. The link is kept for a while, because another handle may soon
+// use it. The number of unused links is limited, in case a function makes and destroys handles
+// faster than links expire.
 func (l *Link) Leave(now vtime.Time) {
 	in := l.in
 	l.handles--

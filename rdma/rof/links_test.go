@@ -234,8 +234,8 @@ func TestLinkPatience(t *testing.T) {
 	}
 }
 
-// TestLinksConnectInTheOrderOfAsking: links get their connections in the order in which they asked for them, unless they
-// no longer want one.
+// TestLinksConnectInTheOrderOfAsking: links get their connections in the order in which they asked
+// for them, unless they no longer want one.
 func TestLinksConnectInTheOrderOfAsking(t *testing.T) {
 	l := newLines(t)
 	var all []*Link
@@ -334,8 +334,8 @@ func TestLinkWithoutHandles(t *testing.T) {
 	}
 }
 
-// TestLinkKeepsTheLabelOfItsFirstHandle: a link has the label of its first handle, until it has neither a handle nor a
-// connection.
+// TestLinkKeepsTheLabelOfItsFirstHandle: a link has the label of its first handle, until it has
+// neither a handle nor a connection.
 func TestLinkKeepsTheLabelOfItsFirstHandle(t *testing.T) {
 	l := newLines(t)
 	handle := func(label uint32) *Link {

@@ -5,10 +5,10 @@ import (
 	falconwire "github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// Pipe carries the transactions of a connection to its other end and back. It must provide what RDMA
-// over Falcon §6.8 requires of Falcon: each transaction reaches the other end at most once, in order
-// if the connection is ordered, and completes exactly once. The pipe itself deals with losses on the
-// way.
+// Pipe carries the transactions of a connection to its other end and back. It must provide what
+// RDMA over Falcon §6.8 requires of Falcon: each transaction reaches the other end at most once, in
+// order if the connection is ordered, and completes exactly once. The pipe itself deals with losses
+// on the way.
 //
 //	initiator                                            target
 //	Push ── EvPush ────────────────────────────────────▶ AckPush or NackPush
@@ -16,8 +16,8 @@ import (
 //	Pull ── EvPull ────────────────────────────────────▶ RespondPull, DeferPull or NackPush
 //	     ◀── EvPullDone                  EvResponseDone ◀──
 //
-// Events reach the user through Handle, never from within a call. The pipe gets the bytes of requests
-// and responses from Fill, each time it needs them.
+// Events reach the user through Handle, never from within a call. The pipe gets the bytes of
+// requests and responses from Fill, each time it needs them.
 //
 // A *falcon.Conn is a pipe. Package local has another, for connections inside the NIC.
 type Pipe interface {

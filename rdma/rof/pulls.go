@@ -10,8 +10,8 @@ import (
 )
 
 // READs and atomics of the peer are pulls: Falcon acknowledges the request before it is delivered
-// (Falcon §8.5.3.5), so an error is answered with a complete-in-error response. An atomic runs once,
-// when it arrives. The data of a READ is read each time Falcon sends the response.
+// (Falcon §8.5.3.5), so an error is answered with a complete-in-error response. An atomic runs
+// once, when it arrives. The data of a READ is read each time Falcon sends the response.
 
 const (
 	maxServed = 128 // unanswered pull requests of the peer on a connection

@@ -149,8 +149,8 @@ func TestPushAnswers(t *testing.T) {
 	}
 }
 
-// TestNotReadyPacketComesAgain: behind a packet that was not ready, later packets are answered not-ready too,
-// until it arrives again. After that a gap is an error again.
+// TestNotReadyPacketComesAgain: behind a packet that was not ready, later packets are answered
+// not-ready too, until it arrives again. After that a gap is an error again.
 func TestNotReadyPacketComesAgain(t *testing.T) {
 	s := newStage(t, true, nil)
 	again := func(c call) bool { return c.what == "nack" && c.code == falconwire.NackRNR }
@@ -378,8 +378,8 @@ type admitStep struct {
 	want  admission
 }
 
-// TestPacketsAreAdmittedByNumber: what becomes of a packet by its distance from the one expected, on either kind of
-// connection. Numbers wrap.
+// TestPacketsAreAdmittedByNumber: what becomes of a packet by its distance from the one expected,
+// on either kind of connection. Numbers wrap.
 func TestPacketsAreAdmittedByNumber(t *testing.T) {
 	for name, c := range map[string]struct {
 		ordered, notReady bool

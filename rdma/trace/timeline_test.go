@@ -183,8 +183,9 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// TestDoorbells: an entry's doorbell is the first that spoke of it; a doorbell speaks of all entries
-// before its index, which wraps. Of very many that nobody read for the oldest are forgotten.
+// TestDoorbells: an entry's doorbell is the first that spoke of it; a doorbell speaks of all
+// entries before its index, which wraps. Of very many that nobody read for the oldest are
+// forgotten.
 func TestDoorbells(t *testing.T) {
 	last := ^uint32(0)
 	got := lines(
@@ -398,7 +399,8 @@ func TestSweepKeepsWhatWaits(t *testing.T) {
 	}
 }
 
-// TestOperationKnowsItsWire: an operation knows over which wire it went, and whether it stayed inside the NIC.
+// TestOperationKnowsItsWire: an operation knows over which wire it went, and whether it stayed
+// inside the NIC.
 func TestOperationKnowsItsWire(t *testing.T) {
 	known := len(wires)
 	defer func() { wires = wires[:known] }()

@@ -161,8 +161,8 @@ func TestPacketsOfARequest(t *testing.T) {
 	}
 }
 
-// TestOldestRequestsMakeRoom: of too many operations that are not whole the older half comes out, the oldest
-// first, and the others go on.
+// TestOldestRequestsMakeRoom: of too many operations that are not whole the older half comes out,
+// the oldest first, and the others go on.
 func TestOldestRequestsMakeRoom(t *testing.T) {
 	var out []uint32
 	a := NewAssembler(func(o *Operation) { out = append(out, o.Index) })

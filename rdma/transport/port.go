@@ -2,8 +2,8 @@ package transport
 
 import "net/netip"
 
-// PortStats counts the packets of functions' ports, on a wire whose packets the network of the ports
-// carries.
+// PortStats counts the packets of functions' ports, on a wire whose packets the network of the
+// ports carries.
 type PortStats struct {
 	Received uint64 // that were for somebody
 	Sent     uint64

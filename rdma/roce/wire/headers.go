@@ -83,8 +83,8 @@ func (h *Headers) Append(b []byte) []byte {
 }
 
 // Parse decodes the headers at the start of b into h and returns their length in bytes. The error
-// is ib.ErrShort, ib.ErrVersion or ib.ErrOpcode. With an error, h.BTH is valid only for ib.ErrOpcode
-// and for an ib.ErrShort after the base header.
+// is ib.ErrShort, ib.ErrVersion or ib.ErrOpcode. With an error, h.BTH is valid only for
+// ib.ErrOpcode and for an ib.ErrShort after the base header.
 func (h *Headers) Parse(b []byte) (n int, err error) {
 	*h = Headers{}
 	if h.BTH, err = ParseBTH(b); err != nil {

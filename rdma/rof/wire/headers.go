@@ -2,9 +2,9 @@ package wire
 
 import "github.com/falcon-vnic/vnic/rdma/ib"
 
-// number24Shift is the place of the 24-bit numbers of XRCETH and DETH in their words. The figures of
-// RDMA over Falcon §8.3.9 and §8.3.10 have them on the left; InfiniBand, whose format the text says
-// it is, has them on the right. Falcon follows the figures.
+// number24Shift is the place of the 24-bit numbers of XRCETH and DETH in their words. The figures
+// of RDMA over Falcon §8.3.9 and §8.3.10 have them on the left; InfiniBand, whose format the text
+// says it is, has them on the right. Falcon follows the figures.
 const number24Shift = 8
 
 // MaxDataHeaderLen is the longest sequence of headers in front of data (an XRC WRITE with
@@ -64,8 +64,8 @@ func (h *Headers) Append(b []byte) []byte {
 }
 
 // Parse decodes the headers at the start of b into h and returns their length in bytes. The error
-// is ib.ErrShort, ib.ErrVersion or ib.ErrOpcode. With an error, h.RBTH is valid only for ib.ErrOpcode
-// and for an ib.ErrShort after the base header.
+// is ib.ErrShort, ib.ErrVersion or ib.ErrOpcode. With an error, h.RBTH is valid only for
+// ib.ErrOpcode and for an ib.ErrShort after the base header.
 func (h *Headers) Parse(b []byte) (n int, err error) {
 	*h = Headers{}
 	if h.RBTH, err = ParseRBTH(b); err != nil {
@@ -85,8 +85,8 @@ func (h *Headers) Parse(b []byte) (n int, err error) {
 // Data returns the data of an upper-layer part whose headers have length n; see ib.CutData.
 func (h *RBTH) Data(part []byte, n int) (data []byte, ok bool) { return ib.CutData(part, n, h.Pad) }
 
-// PushLength returns the Request Length of a push: everything after Falcon's own header, for op with
-// n bytes of data (Falcon §7.5). It is 0 if op is not sent in Push Data.
+// PushLength returns the Request Length of a push: everything after Falcon's own header, for op
+// with n bytes of data (Falcon §7.5). It is 0 if op is not sent in Push Data.
 func PushLength(op ib.Opcode, n int) int {
 	if p := &Opcodes[op]; p.Len != 0 && op.Info().Kind == ib.KindData {
 		return p.Len + ib.Padded(n)
@@ -95,8 +95,8 @@ func PushLength(op ib.Opcode, n int) int {
 }
 
 // PullLength returns the Request Length of a pull: the length of the Pull Data payload that answers
-// the request op (Falcon §7.3), 24+n padded for a READ of n bytes, 32 for an atomic. It is 0 if op is
-// not sent in a Pull Request.
+// the request op (Falcon §7.3), 24+n padded for a READ of n bytes, 32 for an atomic. It is 0 if op
+// is not sent in a Pull Request.
 func PullLength(op ib.Opcode, n int) int {
 	switch {
 	case Opcodes[op].Len == 0 || op.Info().Kind != ib.KindPull:

@@ -48,7 +48,8 @@ func TestOpcodeTable(t *testing.T) {
 	}
 }
 
-// TestOpcodeNames: an opcode is called by its service and its operation; a reserved one by its number.
+// TestOpcodeNames: an opcode is called by its service and its operation; a reserved one by its
+// number.
 func TestOpcodeNames(t *testing.T) {
 	for op, want := range map[ib.Opcode]string{
 		ib.SendFirst:              "SEND First",
