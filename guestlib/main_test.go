@@ -44,7 +44,7 @@ func openDevice(t testing.TB, url string) *Device {
 	return d
 }
 
-// end of a connection with everything a test needs.
+// endpoint is an end of a connection with everything a test needs.
 type endpoint struct {
 	dev *Device
 	pd  *PD

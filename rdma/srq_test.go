@@ -59,7 +59,7 @@ func (s *srq) receive(wrid uint64, sges ...abi.SGE) {
 	s.h.fn.Doorbell(s.h.w.now, &abi.Doorbell{Kind: abi.DoorbellSRQ, Queue: s.number, Index: index})
 }
 
-// modify sets the limit.
+// setLimit sets the limit.
 func (s *srq) setLimit(n uint32) abi.Status {
 	_, st := s.h.fn.ModifySRQ(&abi.ModifySRQ{SRQN: s.number, Mask: abi.SRQAttrLimit, Limit: n})
 	return st

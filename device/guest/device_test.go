@@ -65,7 +65,7 @@ func (h *owner) QueryObjects(abi.CreditPart) (abi.ObjectCounts, abi.Status) {
 // boxed is a channel whose End does nothing.
 type boxed struct{ *outbox }
 
-// newFunction returns a function in a set of its own.
+// newDevice returns a function in a set of its own.
 func newDevice(t *testing.T, id pfvf.ID) (*Device, *owner) {
 	t.Helper()
 	s := NewSet(SetConfig{

@@ -18,7 +18,7 @@ type Congestion struct {
 	RUE         uint32 // opaque, 22 bits in an ACK, 24 in a NACK
 }
 
-// ackHeader is what BACK, EACK and NACK share.
+// appendAckHeader appends what BACK, EACK and NACK share.
 //
 //	word 0  Version 4 | Reserved 4 | Connection ID 24
 //	     1  Reserved 27 | Type 4 | Reserved 1

@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// NetOptions are the ways in which NetGuests differ.
+// NetOptions are the ways in which the guests of NetGuest differ.
 type NetOptions struct {
 	Queues   int    // number of queue pairs; 0: 1
 	Size     uint16 // entries of each ring; 0: 256

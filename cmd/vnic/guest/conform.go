@@ -18,7 +18,6 @@ import (
 )
 
 // conformCommand returns `vnic guest conform`, with the device URL of its parent command.
-// bareConformCommand makes `vnic conform` of it.
 func conformCommand(url *string) *cobra.Command {
 	var cfg conform.Config
 	var match string

@@ -24,7 +24,7 @@ const (
 	initrdFile   = "initrd"
 )
 
-// imageOptions are the flags of `vnic image`.
+// options are the flags of `vnic image`.
 type options struct {
 	out, kernel              string
 	packages, modules, files []string

@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// TestDemoLongTemp: the paths of sockets stay short where that of the temporary folder is not.
 // TestRunDirHasAShortPath: sockets in it must not have paths that are too long.
 func TestRunDirHasAShortPath(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), strings.Repeat("x", longestTemp)))

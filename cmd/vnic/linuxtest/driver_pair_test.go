@@ -96,9 +96,9 @@ func (l *driverLab) served(t testing.TB, server, client string) (said string, st
 	}
 }
 
-// perftest -R says tooEarly when its second connection arrives before the server listens for it.
-// Then it uses what it has freed and ends by a signal, and the server waits for ever: both begin
-// anew.
+// tooEarly is what perftest -R says if its second connection arrives before the server listens for
+// it. It then uses memory that it has freed and ends by a signal, and the server waits for ever. So
+// both are started again.
 const tooEarly = "RDMA_CM_EVENT_REJECTED"
 
 // perftestCrash matches what the kernel logs of that crash.

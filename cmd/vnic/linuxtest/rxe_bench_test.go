@@ -84,7 +84,7 @@ func perfMachine(b *testing.B, ctx context.Context, programs []string) qemu.Mach
 	return qemu.Machine{Memory: 512, Kernel: k.Boot(), Initrd: initrd}
 }
 
-// beside runs both guests and returns the client's measurements by system.
+// besideRXE runs both guests and returns the client's measurements by system.
 func besideRXE(l *vnictest.Lab, ctx context.Context, m qemu.Machine) (bandwidth, latency map[string][]float64) {
 	const bridge = "rxe-br0"
 	if err := tap.NewBridge(bridge, demo.MTU); err != nil {

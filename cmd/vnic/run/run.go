@@ -26,7 +26,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 )
 
-// runOptions are the flags of `vnic run`.
+// options are the flags of `vnic run`.
 type options struct {
 	path     string
 	check    string

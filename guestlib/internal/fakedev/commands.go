@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// maxQP and so on are the function's limits.
+// maxObjects and so on are the function's limits.
 const maxObjects, maxQPEntries, maxCQEntries, maxSGE, maxInline, maxReads = 1000, 1 << 14, 1 << 18, 16, 224, 16
 
 func (s *Session) adminDoorbell(index uint32) {

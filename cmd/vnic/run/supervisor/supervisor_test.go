@@ -491,7 +491,6 @@ func (r *testRelay) spoke(t *testing.T, with string) string {
 	return ""
 }
 
-// TestCrashLoop: workers that serve for a moment only are started again for ever, after pauses.
 // TestUpgradeRefusedBeforeReady: an upgrade that is refused while the first worker does not serve
 // yet takes nothing away. When that worker serves, its program is what later ones go back to.
 func TestUpgradeRefusedBeforeReady(t *testing.T) {
@@ -531,6 +530,7 @@ func TestUpgradeRefusedBeforeReady(t *testing.T) {
 	}
 }
 
+// TestCrashLoop: workers that serve for a moment only are started again for ever, after pauses.
 func TestCrashLoop(t *testing.T) {
 	s := supervise(t, "crash", nil)
 	s.ends(t, 15)
