@@ -9,7 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 )
 
-// built is what is known of how the program was built.
+// built is what the program knows about how it was built.
 type built struct {
 	Version  string `json:"version"`
 	Go       string `json:"go"`
@@ -18,7 +18,8 @@ type built struct {
 	Modified bool   `json:"modified,omitempty"`
 }
 
-// versionOf is the version that the Makefile gave, else what go build or go install noted.
+// versionOf returns the version that the Makefile set, or else the one that go build or go install
+// recorded.
 func versionOf(given string, info *debug.BuildInfo) (b built) {
 	b.Version = given
 	if info == nil {

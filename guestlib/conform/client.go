@@ -15,7 +15,7 @@ const clientMemory = 16 << 20
 const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureSourceMAC | abi.FeatureFunctionEvents |
 	abi.FeatureVFCommands | abi.FeatureVectors
 
-// client is a driver whose every step a check decides.
+// client is a driver each of whose steps a check decides.
 type client struct {
 	t        *T
 	stream   *stream
@@ -39,7 +39,7 @@ func (c *client) hello(h abi.Hello) (r abi.HelloReply) {
 	return r
 }
 
-// attach is dial and a hello that must be accepted.
+// attach dials and sends a hello, which must be accepted.
 func (t *T) attach() *client { return t.attachWith(features) }
 
 func (t *T) attachWith(features uint64) *client {
@@ -51,7 +51,7 @@ func (t *T) attachWith(features uint64) *client {
 	return c
 }
 
-// ready is attach and enable.
+// ready attaches and enables the function.
 func (t *T) ready() *client {
 	c := t.attach()
 	c.enable()

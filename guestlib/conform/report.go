@@ -30,12 +30,12 @@ type Result struct {
 // Coverage is the state of one clause.
 type Coverage struct {
 	Clause string   `json:"clause"`
-	State  string   `json:"state"` // "passed", "failed", "skipped" (not here), "unchecked" (never, by this kit)
+	State  string   `json:"state"` // "passed", "failed", "skipped" (on this device), "unchecked" (by this kit)
 	Checks []string `json:"checks,omitempty"`
 	Reason string   `json:"reason,omitempty"` // of skipped and unchecked
 }
 
-// Report is what Run or Watch found.
+// Report holds the results of Run or Watch.
 type Report struct {
 	Kind     string     `json:"kind"` // "device" or "driver"
 	Device   string     `json:"device"`
@@ -55,7 +55,7 @@ func (r *Report) Failed() (names []string) {
 	return names
 }
 
-// Err is an error if any check failed.
+// Err returns an error if any check failed.
 func (r *Report) Err() error {
 	if f := r.Failed(); len(f) > 0 {
 		return fmt.Errorf("conform: %d of %d checks failed: %s", len(f), len(r.Results), strings.Join(f, ", "))
@@ -110,8 +110,8 @@ func (r *Report) summary(b *strings.Builder) {
 	}
 }
 
-// deviceCoverage says of each DEV clause what became of it. A clause passed when one of its checks
-// did and none failed.
+// deviceCoverage returns the state of each DEV clause. A clause has passed if one of its checks
+// passed and none failed.
 func deviceCoverage(results []Result) (list []Coverage) {
 	of := map[string]*Coverage{}
 	rank := []string{"skipped", "passed", "failed"}
@@ -146,7 +146,7 @@ func deviceCoverage(results []Result) (list []Coverage) {
 	return list
 }
 
-// number is the number of a clause.
+// number returns the number of a clause.
 func number(clause string) (n int) {
 	_, _ = fmt.Sscanf(clause[strings.IndexByte(clause, '-')+1:], "%d", &n)
 	return n

@@ -20,7 +20,7 @@ type cq struct {
 	arming uint64
 }
 
-// newCQ makes a completion queue of 2^log2 entries.
+// newCQ creates a completion queue of 2^log2 entries.
 func (c *client) newCQ(log2 uint8) *cq {
 	q := &cq{c: c}
 	q.area(log2)
@@ -30,7 +30,7 @@ func (c *client) newCQ(log2 uint8) *cq {
 	return q
 }
 
-// area gives the queue fresh memory.
+// area gives the queue new, zeroed memory.
 func (q *cq) area(log2 uint8) {
 	layout := ring.CQLayout(log2)
 	q.log2, q.block = log2, q.c.alloc(int(layout.Size()))
@@ -38,7 +38,7 @@ func (q *cq) area(log2 uint8) {
 	q.reader = ring.NewCQReader(mem(q.block), layout)
 }
 
-// poll takes an entry, if there is one.
+// poll takes the next entry, if there is one.
 func (q *cq) poll() (e abi.CQE, ok bool) {
 	var b [abi.CQESize]byte
 	ok, err := q.reader.Poll(b[:])
@@ -50,7 +50,7 @@ func (q *cq) poll() (e abi.CQE, ok bool) {
 	return e, ok
 }
 
-// next waits for an entry.
+// next takes the next entry, and waits for it.
 func (q *cq) next() (e abi.CQE) {
 	q.c.t.until(func() (ok bool) {
 		if e, ok = q.poll(); !ok && q.c.stream.ended() {
@@ -61,7 +61,7 @@ func (q *cq) next() (e abi.CQE) {
 	return e
 }
 
-// want waits for the entry of a work request with a status.
+// want takes the next entry, which must be of that work request and have that status.
 func (q *cq) want(wrid uint64, st abi.WCStatus) abi.CQE {
 	e := q.next()
 	if e.WRID != wrid || e.Status != st {
@@ -70,7 +70,7 @@ func (q *cq) want(wrid uint64, st abi.WCStatus) abi.CQE {
 	return e
 }
 
-// empty makes sure that nothing comes for a moment.
+// empty fails the check if an entry comes within a short time.
 func (q *cq) empty() {
 	q.c.t.never(func() bool { _, ok := q.poll(); return ok }, "a completion came that there is no reason for")
 }
@@ -80,13 +80,13 @@ func (q *cq) arm(index uint32, flags uint8) {
 	q.c.ring(abi.Doorbell{Kind: abi.DoorbellCQArm, Flags: flags, Queue: q.cqn, Index: index})
 }
 
-// armWord asks for an event by the word in the header.
+// armWord asks for an event by the word in the queue's header.
 func (q *cq) armWord(index uint32, bits uint64) {
 	q.arming++
 	q.c.t.ok(mem(q.block).Store64Release(abi.CQHeaderArm, uint64(index)|bits|q.arming<<abi.CQArmNumber))
 }
 
-// event waits for an event of the queue, and for that it may come once more (DRV-710).
+// event waits for an event of the queue. It also takes a repeated one, which may follow (DRV-710).
 func (q *cq) event() {
 	q.c.stream.wait("an event of the CQ", isCQEvent(q.cqn))
 	for end := time.Now().Add(quiet / 3); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -94,8 +94,9 @@ func (q *cq) event() {
 	}
 }
 
-// noEvent makes sure that none comes for a moment. The register's answer comes after the events of
-// what the device has done so far, however busy the machine is.
+// noEvent fails the check if an event of the queue comes within a short time. It reads a register
+// first: the answer comes after the events of all that the device has done so far, however busy the
+// machine is.
 func (q *cq) noEvent() {
 	q.c.state()
 	q.c.stream.none("an event of the CQ that nobody asked for", isCQEvent(q.cqn))
@@ -144,7 +145,7 @@ const (
 	maxInline  = 64
 )
 
-// newQP makes a queue pair of type RC in state RESET; change, which may be nil, sees the command
+// newQP creates a queue pair of type RC in state RESET. change, if not nil, may change the command
 // first.
 func (c *client) newQP(pdn uint32, send, recv *cq, change func(*abi.CreateQP)) *qp {
 	q := &qp{c: c, typ: abi.QPTypeRC, send: send, sq: c.newQueue(abi.DoorbellSQ, queueLog2, sendStride), rq: c.newQueue(abi.DoorbellRQ, queueLog2, recvStride)}
@@ -163,13 +164,13 @@ func (c *client) newQP(pdn uint32, send, recv *cq, change func(*abi.CreateQP)) *
 	return q
 }
 
-// modify changes the queue pair; it has to succeed.
+// modify sends a ModifyQP, which must succeed.
 func (q *qp) modify(m abi.ModifyQP) {
 	m.QPN = q.qpn
 	q.c.must(abi.AdminOpModifyQP, &m, nil)
 }
 
-// try is modify and returns the status.
+// try sends a ModifyQP and returns the status.
 func (q *qp) try(m abi.ModifyQP) abi.Status {
 	m.QPN = q.qpn
 	return q.c.command(abi.AdminOpModifyQP, &m, nil)
@@ -186,7 +187,7 @@ func (q *qp) wantState(s abi.QPState) {
 	}
 }
 
-// step is the command that takes a connected queue pair one state on, towards a peer.
+// step returns the command that moves a queue pair to its next state, with a peer.
 func (q *qp) step(to abi.QPState, peer uint32) abi.ModifyQP {
 	m := q.reliable(to, peer)
 	if q.typ == abi.QPTypeUC {
@@ -216,27 +217,27 @@ func (q *qp) reliable(to abi.QPState, peer uint32) abi.ModifyQP {
 
 const remoteAccess = abi.AccessRemoteWrite | abi.AccessRemoteRead | abi.AccessRemoteAtomic
 
-// connect takes the queue pair to RTS, towards one of the same function.
+// connect moves the queue pair to RTS. The peer is a queue pair of the same function.
 func (q *qp) connect(peer uint32) {
 	for _, to := range []abi.QPState{abi.QPStateInit, abi.QPStateRTR, abi.QPStateRTS} {
 		q.modify(q.step(to, peer))
 	}
 }
 
-// gid is the function's address.
+// gid returns the function's address.
 func (c *client) gid() (g [16]byte) {
 	binary.BigEndian.PutUint64(g[:], c.register(abi.RegGIDHi))
 	binary.BigEndian.PutUint64(g[8:], c.register(abi.RegGIDLo))
 	return g
 }
 
-// linkLocal is the function's link-local address, by its MAC address.
+// linkLocal returns the function's link-local address, which follows from its MAC address.
 func (c *client) linkLocal() [16]byte {
 	m := c.register(abi.RegMAC)
 	return [16]byte{0xfe, 0x80, 8: byte(m) ^ 2, byte(m >> 8), byte(m >> 16), 0xff, 0xfe, byte(m >> 24), byte(m >> 32), byte(m >> 40)}
 }
 
-// entry encodes a send request: header, SGEs.
+// entry encodes a send request: its header and SGEs.
 func entry(w *abi.SendWQE, sgl ...abi.SGE) []byte {
 	w.NumSGE = uint8(len(sgl))
 	b := make([]byte, abi.SendWQEHeader+16*len(sgl))
@@ -247,7 +248,7 @@ func entry(w *abi.SendWQE, sgl ...abi.SGE) []byte {
 	return b
 }
 
-// push writes an entry and the producer, and rings if that is asked for.
+// push writes an entry and the producer index, and rings if the device asked for that.
 func (q *qp) push(on *queue, b []byte) {
 	q.c.t.ok(on.ring.Push(b))
 	q.publish(on)
@@ -284,7 +285,8 @@ func recvEntry(wrid uint64, sgl ...abi.SGE) []byte {
 	return b
 }
 
-// rig is everything work needs: two queue pairs of one function that are connected to each other.
+// rig is all that work requests need: two queue pairs of one function that are connected to each
+// other, with their completion queues and a region.
 type rig struct {
 	*client
 	pdn  uint32
@@ -294,10 +296,10 @@ type rig struct {
 	a, b *qp
 }
 
-// rigMemory is the bytes of a rig's region.
+// rigMemory is the size of a rig's region in bytes.
 const rigMemory = 64 << 10
 
-// rig makes one with all features.
+// rig returns a rig of a client with all features.
 func (t *T) rig() *rig { return t.ready().rig(nil) }
 
 func (c *client) rig(change func(*abi.CreateQP)) *rig {
@@ -310,12 +312,12 @@ func (c *client) rig(change func(*abi.CreateQP)) *rig {
 	return r
 }
 
-// copy is a signaled WRITE of n bytes from off to to within the rig's region.
+// copy posts a signaled WRITE of n bytes from offset off to offset to of the rig's region.
 func (r *rig) copy(wrid uint64, off, to, n int) {
 	r.a.post(abi.SendWQE{WRID: wrid, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova + uint64(to), RKey: r.mr.rkey}, r.mr.sge(off, n))
 }
 
-// renew starts the queue at 0 again, in an area whose header is zero.
+// renew starts the queue at index 0 again. The caller has zeroed the header of its area.
 func (q *queue) renew() {
 	q.ring, q.last = ring.NewProducer(mem(q.block), ring.QueueLayout(q.log2, q.stride)), 0
 }

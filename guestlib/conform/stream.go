@@ -9,30 +9,30 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// stream is the control stream: messages sent by hand, and those of the device until somebody looks
-// for them.
+// stream is the control stream. A check sends each message itself; the device's messages are kept
+// until a check takes them.
 type stream struct {
 	t    *T
 	conn net.Conn
 	tag  uint64
-	hold sync.Mutex // held while a message is taken, or none is to be
+	hold sync.Mutex // held while a message is stored, and by pause
 
 	mu   sync.Mutex
-	got  []message      // not yet looked for
-	end  error          // of the reader
+	got  []message      // messages that no check has taken yet
+	end  error          // why the reader ended
 	left bool           // said goodbye
-	seen func(*message) // called by the reader with each message, before anybody else has it
+	seen func(*message) // called by the reader with each message before it is stored
 }
 
-// message is what the device sent. Of a CQ event there is one for each number.
+// message is a message of the device. A CQ event with several queue numbers becomes one message for
+// each.
 type message struct {
 	abi.MsgHeader
 	body []byte
 	cqn  uint32
 }
 
-// read is the reader goroutine: it always reads (DRV-205), unless a check is about one that does
-// not.
+// read is the reader goroutine. It always reads (DRV-205), except in checks of drivers that do not.
 func (s *stream) read() {
 	buf := make([]byte, abi.MaxMessage)
 	for {
@@ -57,8 +57,8 @@ func (s *stream) read() {
 	}
 }
 
-// pause has nothing read any more until resume is called, but for one message that is kept. A
-// request has no answer meanwhile.
+// pause stops the reader until resume is called; one more message may be read, but is not stored
+// before. No request gets an answer meanwhile.
 func (s *stream) pause() (resume func()) {
 	s.hold.Lock()
 	return sync.OnceFunc(s.hold.Unlock)
@@ -71,14 +71,14 @@ func (s *stream) add(m message) {
 	s.got = append(s.got, m)
 }
 
-// onMessage has f see each message as it comes.
+// onMessage makes the reader call f with each message.
 func (s *stream) onMessage(f func(*message)) {
 	s.mu.Lock()
 	s.seen = f
 	s.mu.Unlock()
 }
 
-// take removes the first message that fits.
+// take removes and returns the first stored message that fits.
 func (s *stream) take(fits func(*message) bool) (m message, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *stream) take(fits func(*message) bool) (m message, ok bool) {
 	return m, false
 }
 
-// takeAll removes all that came so far.
+// takeAll removes and returns all stored messages.
 func (s *stream) takeAll() []message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,14 +101,14 @@ func (s *stream) takeAll() []message {
 	return all
 }
 
-// ended reports whether the device closed the stream.
+// ended reports whether the stream has ended.
 func (s *stream) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.end != nil
 }
 
-// wait returns the first message that fits, those that came before included.
+// wait takes the first message that fits, and waits for it if none is stored.
 func (s *stream) wait(what string, fits func(*message) bool) (m message) {
 	s.t.until(func() (ok bool) {
 		over := s.ended() // before looking: what came before the end counts
@@ -120,15 +120,15 @@ func (s *stream) wait(what string, fits func(*message) bool) (m message) {
 	return m
 }
 
-// none makes sure that no such message comes for a moment.
+// none fails the check if a message that fits comes within a short time.
 func (s *stream) none(what string, fits func(*message) bool) {
 	s.t.never(func() bool { _, ok := s.take(fits); return ok }, "the device sent %s", what)
 }
 
-// closed waits until the device closed the stream.
+// closed waits until the device has closed the stream.
 func (s *stream) closed() { s.t.until(s.ended, "the end of the stream") }
 
-// raw sends bytes. That the device has closed the stream is for the reader to find.
+// raw sends bytes. It ignores errors: if the device has closed the stream, the reader notices.
 func (s *stream) raw(b []byte) {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(s.t.cfg.Wait))
 	_, _ = s.conn.Write(b)
@@ -148,7 +148,7 @@ func (s *stream) reply(tag uint64, what string) message {
 	})
 }
 
-// answer sends a message and decodes the answer.
+// answer sends q and decodes the answer into a.
 func (s *stream) answer(q, a abi.Message) {
 	m := s.reply(s.send(q), a.MsgType().String())
 	if m.Type != a.MsgType() {
@@ -164,8 +164,8 @@ func (s *stream) goodbye() {
 	s.closed()
 }
 
-// leave ends the stream, whatever became of it. Without the device's word memory may still be in
-// use, but the client is gone then anyway.
+// leave ends the stream in whatever state it is. If the device does not close it, the device may
+// still use the client's memory; the client ends anyway.
 func (s *stream) leave() {
 	if !s.ended() && !s.left {
 		s.raw(abi.AppendMessage(nil, abi.MsgGoodbye, 0, nil))

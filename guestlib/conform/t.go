@@ -10,17 +10,17 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/arena"
 )
 
-// T is one check at work: it ends the check and owns what it opened.
+// T is one run of a check. It ends the check, and owns everything that the check opened.
 type T struct {
 	ctx      context.Context
 	cfg      *Config
-	function uint32 // that the URL names, or FunctionAssigned
+	function uint32 // the function that the URL names, or FunctionAssigned
 	clients  []*client
 	cleanups []func()
-	device   *pciDevice // by which all streams of the check go, nil: each has its own way
+	device   *pciDevice // through which all streams of the check go; nil: each has a connection of its own
 }
 
-// ending is how a check ends before its last line; it is thrown.
+// ending is the panic value with which a check ends before its last line.
 type ending struct {
 	outcome Outcome
 	text    string
@@ -28,7 +28,7 @@ type ending struct {
 
 func newT(ctx context.Context, cfg *Config) *T { return &T{ctx: ctx, cfg: cfg} }
 
-// protect runs f and returns how it ended, nil if at its last line.
+// protect runs f. It returns nil if f ran to its end, otherwise why it did not.
 func (t *T) protect(f func()) (end *ending) {
 	defer func() {
 		switch e := recover().(type) {
@@ -43,24 +43,25 @@ func (t *T) protect(f func()) (end *ending) {
 	return nil
 }
 
-// Fatalf ends the check: the device failed it.
+// Fatalf ends the check because the device failed it.
 func (t *T) Fatalf(format string, args ...any) {
 	panic(&ending{Failed, fmt.Sprintf(format, args...)})
 }
 
-// Skipf ends the check: there is nothing to check here.
+// Skipf ends the check because it does not apply to this device.
 func (t *T) Skipf(format string, args ...any) {
 	panic(&ending{Skipped, fmt.Sprintf(format, args...)})
 }
 
-// ok ends the check on an error of this side.
+// ok ends the check if err is an error.
 func (t *T) ok(err error) {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
 }
 
-// until waits until done, and fails saying what for.
+// until waits until done returns true. If that takes too long the check fails; the format says what
+// it waited for.
 func (t *T) until(done func() bool, format string, args ...any) {
 	for end := time.Now().Add(t.cfg.Wait); !done(); {
 		if time.Now().After(end) || t.ctx.Err() != nil {
@@ -70,7 +71,7 @@ func (t *T) until(done func() bool, format string, args ...any) {
 	}
 }
 
-// never makes sure that something does not happen for a moment.
+// never fails the check if something happens within a short time.
 func (t *T) never(happened func() bool, format string, args ...any) {
 	for end := time.Now().Add(quiet); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if happened() {
@@ -81,7 +82,7 @@ func (t *T) never(happened func() bool, format string, args ...any) {
 
 func (t *T) cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
 
-// close ends all streams and gives the memory back when the device is done with it (DRV-208).
+// close ends all streams, and frees the memory when the device no longer uses it (DRV-208).
 func (t *T) close() {
 	for i := len(t.cleanups) - 1; i >= 0; i-- {
 		t.protect(t.cleanups[i])
@@ -99,7 +100,7 @@ func (t *T) close() {
 	}
 }
 
-// dial opens a stream and says nothing.
+// dial opens a stream and sends nothing.
 func (t *T) dial() *client {
 	if t.device != nil {
 		return t.redial()

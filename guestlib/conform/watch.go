@@ -8,9 +8,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Watch tells which rules a driver broke while drive ran, as the device saw it: what it remembers
-// of the function afterwards and did not before. The function must be free before and after drive.
-// With drive nil everything the device remembers counts.
+// Watch reports which rules a driver broke while drive ran: the violations of the function that the
+// device remembers afterwards and did not remember before. The function must be free before and
+// after drive. If drive is nil, all violations that the device remembers count.
 func Watch(ctx context.Context, cfg Config, drive func(context.Context) error) (*Report, error) {
 	cfg.defaults()
 	id, err := identify(ctx, &cfg)
@@ -54,7 +54,7 @@ func Watch(ctx context.Context, cfg Config, drive func(context.Context) error) (
 	return r, nil
 }
 
-// remembered asks the device what it remembers.
+// remembered asks the device for the violations that it remembers.
 func remembered(ctx context.Context, cfg *Config) (list []abi.Violation, err error) {
 	t := newT(ctx, cfg)
 	defer t.close()
@@ -64,7 +64,7 @@ func remembered(ctx context.Context, cfg *Config) (list []abi.Violation, err err
 	return list, nil
 }
 
-// difference is what is in after and not, or less often, in before.
+// difference returns the violations that happened between before and after.
 func difference(before, after []abi.Violation) (list []abi.Violation) {
 	type key struct {
 		clause uint16

@@ -14,7 +14,7 @@ type lane struct {
 	wr                guestlib.SendWR
 	sge               [1]guestlib.SGE
 	posted, completed int
-	postedAt          []time.Duration // of each message, unless peaks are not wanted
+	postedAt          []time.Duration // of each message; nil if the peak is not measured
 	completedAt       []time.Duration
 }
 
@@ -66,7 +66,7 @@ func (s *session) bandwidth(ctx context.Context, r *Row) error {
 	return nil
 }
 
-// fill posts what the lane's queue pair has room for.
+// fill posts as many requests as the lane's queue pair has room for.
 func (s *session) fill(l *lane, qp, limit int) error {
 	for l.posted < limit && l.posted-l.completed < s.TxDepth {
 		l.wr.ID, l.wr.Flags = uint64(qp)<<32|uint64(uint32(l.posted)), 0
@@ -83,8 +83,8 @@ func (s *session) fill(l *lane, qp, limit int) error {
 	return nil
 }
 
-// reap takes completions, each of which stands for those before it that had none, and returns how
-// many sends they complete.
+// reap polls completions and returns how many sends they complete: each completes the unsignaled
+// sends before it, too.
 func (s *session) reap(ctx context.Context, lanes []lane, limit int) (done int, err error) {
 	n, err := s.scq.Poll(s.wcs[:])
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *session) reap(ctx context.Context, lanes []lane, limit int) (done int, 
 	return done, errors.Join(lost(s.qps[0]), s.idle(ctx, s.scq))
 }
 
-// serve receives until the client's report is there.
+// serve receives until the client's report has come.
 func (s *session) serve(ctx context.Context) error {
 	if s.Op != Send {
 		return nil // compare waits

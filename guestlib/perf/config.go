@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// Op is what the test does.
+// Op is the operation that a test measures.
 type Op uint8
 
 // Operations.
@@ -17,18 +17,18 @@ const (
 	Read
 	Send
 	Atomic
-	Doorbell // no test of perftest; see Doorbells
+	Doorbell // perftest has no such test; see Doorbells
 )
 
 func (o Op) String() string { return [...]string{"write", "read", "send", "atomic", "doorbell"}[o] }
 
-// Test is an operation and what is measured of it.
+// Test is an operation, and whether its latency or its bandwidth is measured.
 type Test struct {
 	Op      Op
-	Latency bool // else bandwidth
+	Latency bool // false: bandwidth
 }
 
-// Tests are all that perftest has.
+// Tests lists the tests that perftest has, too.
 func Tests() []Test {
 	var all []Test
 	for op := Write; op <= Atomic; op++ {
@@ -37,7 +37,7 @@ func Tests() []Test {
 	return all
 }
 
-// String is the name as perftest's programs have it, without ib_.
+// String returns the name of perftest's program, without ib_.
 func (t Test) String() string {
 	if t.Op == Doorbell {
 		return t.Op.String()
@@ -48,7 +48,7 @@ func (t Test) String() string {
 	return t.Op.String() + "_bw"
 }
 
-// Title is what a report is headed with.
+// Title returns the heading of a report.
 func (t Test) Title() string {
 	what := map[Op]string{Write: "RDMA_Write", Read: "RDMA_Read", Send: "Send", Atomic: "Atomic"}[t.Op]
 	if t.Latency {
@@ -57,27 +57,27 @@ func (t Test) Title() string {
 	return what + " BW Test"
 }
 
-// Config says what to measure. Zero values stand for perftest's defaults.
+// Config configures a measurement. Zero values stand for perftest's defaults.
 type Config struct {
 	Test
 	URL     string       // of the device, as guestlib.Open takes it
 	Peer    guestlib.GID // the server's function; zero: be the server
-	Service uint64       // number both meet at; 0: 18515
+	Service uint64       // the service number of both sides; 0: 18515
 
-	// The client's count; a server adopts them.
+	// The client decides these; a server adopts them.
 	Size          int           // bytes; 0: 65536, for latency 2, for atomics 8
 	All           bool          // all powers of two from 2 to Size, which is 8 MiB when 0
 	Iterations    int           // per size and queue pair; 0: 5000, for latency 1000
-	Duration      time.Duration // bandwidth only: run so long instead of Iterations
+	Duration      time.Duration // bandwidth only: how long to run, instead of Iterations
 	QPs           int           // bandwidth only; 0: 1
 	Bidirectional bool          // bandwidth of both directions at once
 	CmpSwap       bool          // atomics: compare and swap instead of fetch and add
 	Datagrams     bool          // SEND only: queue pairs of type UD instead of RC; sizes up to the path MTU
 
-	// Each side its own.
+	// Each side has its own.
 	TxDepth int           // sends outstanding on a queue pair; 0: 128, for latency 32
 	RxDepth int           // receives outstanding on a queue pair; 0: 512
-	CQMod   int           // one completion for so many sends; 0: 100, or TxDepth if that is less
+	CQMod   int           // number of sends for each completion; 0: 100, or TxDepth if that is less
 	Inline  int           // messages up to this size are copied into the queue; -1: 220 for latency, else 0
 	Outs    int           // READs and atomics in flight; 0: what the device allows
 	MTU     int           // path MTU in bytes; 0: the device's
@@ -98,10 +98,10 @@ type Config struct {
 // maxSize is the largest message in bytes.
 const maxSize = 1 << 30
 
-// maxDatagram is the largest datagram; where the path MTU is less, that is.
+// maxDatagram is the largest datagram in bytes; a smaller path MTU limits it further.
 const maxDatagram = 4096
 
-// Header is what a report says before its rows.
+// Header is the part of a report before its rows.
 type Header struct {
 	Test
 	Device, Path  string
@@ -120,7 +120,7 @@ type Header struct {
 
 func (c *Config) client() bool { return c.Peer != guestlib.GID{} }
 
-// check sets defaults and refuses what cannot be.
+// check sets defaults and refuses what is impossible.
 func (c *Config) check() error {
 	if c.Op == Atomic && c.Size == 0 {
 		c.Size = 8
@@ -198,7 +198,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// sizes lists the sizes of the rows.
+// sizes returns the message size of each row.
 func (c *Config) sizes() []int {
 	if !c.All {
 		return []int{c.Size}

@@ -26,7 +26,7 @@ type hello struct {
 	region
 }
 
-// region names a side's memory to the other.
+// region describes a side's memory to the other side.
 type region struct {
 	addr uint64
 	rkey uint32
@@ -81,14 +81,14 @@ func (r *region) unmarshal(b []byte) error {
 	return nil
 }
 
-// control is the connection beside the measured ones: both sides say when they are ready and what
-// they measured.
+// control is the connection beside the measured ones. Over it each side says that it is ready, and
+// what it measured.
 type control struct {
 	cq    *guestlib.CQ
 	mr    *guestlib.MR
 	qp    *guestlib.QP
-	sent  int  // messages not yet known to have arrived
-	ahead *Row // heard before it was asked for
+	sent  int  // messages whose acknowledgement has not come yet
+	ahead *Row // received early: the next receive returns it
 }
 
 const (
@@ -130,7 +130,7 @@ func (c *control) receive(slot int) error {
 
 const idSent = math.MaxUint64
 
-// tell sends a row, or nil for no more than readiness.
+// tell sends a row; nil only says that this side is ready.
 func (c *control) tell(r *Row) error {
 	b := make([]byte, 0, messageSize)
 	if r != nil {
@@ -140,10 +140,10 @@ func (c *control) tell(r *Row) error {
 	return c.qp.PostSend(&guestlib.SendWR{ID: idSent, Opcode: guestlib.Send, Flags: guestlib.Signaled, Inline: b[:messageSize]})
 }
 
-// poll returns the peer's next message if it is there.
+// poll returns the peer's next message, if one has arrived.
 func (c *control) poll() (r *Row, ok bool, err error) {
 	var wc [1]guestlib.WC
-	down := c.qp.State() == abi.QPStateErr // before polling: what completed before the end is still taken
+	down := c.qp.State() == abi.QPStateErr // read before polling, so that what completed before the end is still taken
 	n, err := c.cq.Poll(wc[:])
 	switch {
 	case err != nil:
@@ -167,13 +167,13 @@ func (c *control) poll() (r *Row, ok bool, err error) {
 	return r, true, c.receive(slot)
 }
 
-// listen waits for the peer's next message and keeps it for hear.
+// listen waits for the peer's next message and keeps it for the next call of hear.
 func (c *control) listen(ctx context.Context) (err error) {
 	c.ahead, err = c.hear(ctx)
 	return err
 }
 
-// hear waits for the peer's next message.
+// hear returns the peer's next message, and waits for it if necessary.
 func (c *control) hear(ctx context.Context) (*Row, error) {
 	if r := c.ahead; r != nil {
 		c.ahead = nil
@@ -189,7 +189,7 @@ func (c *control) hear(ctx context.Context) (*Row, error) {
 	}
 }
 
-// meet tells and hears.
+// meet sends mine and returns the peer's message.
 func (c *control) meet(ctx context.Context, mine *Row) (*Row, error) {
 	if err := c.tell(mine); err != nil {
 		return nil, err
@@ -197,9 +197,10 @@ func (c *control) meet(ctx context.Context, mine *Row) (*Row, error) {
 	return c.agree(ctx)
 }
 
-// agree hears. When it returns the peer has what it was told: this side may go. A peer that is gone
-// by then had heard this side, or it would have stayed; only its acknowledgement may be missing. If
-// it broke instead, whoever wants more of it is told.
+// agree returns the peer's next message once the peer has received all of ours, so this side may
+// leave then. A peer that has left by then did receive them, or it would have stayed: only its
+// acknowledgement may be missing. If the peer failed instead, the next call that needs it returns
+// the error.
 func (c *control) agree(ctx context.Context) (*Row, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stall, fmt.Errorf("the peer said nothing for %v", stall))
 	defer cancel()
@@ -220,8 +221,8 @@ func (c *control) agree(ctx context.Context) (*Row, error) {
 	return r, err
 }
 
-// call is the client's side of the agreement. It returns the server if that is perftest's, with
-// which nothing is agreed yet.
+// call connects a client to the server and agrees on the test with it. If the server is a program
+// of perftest, it only returns the connection to that.
 func (s *session) call(ctx context.Context) (*perftest.Conn, error) {
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
@@ -250,8 +251,8 @@ func (s *session) call(ctx context.Context) (*perftest.Conn, error) {
 	return nil, nil
 }
 
-// meetServer connects the control connection to a server that may not be there yet, or finds one of
-// perftest.
+// meetServer connects the control connection, as soon as there is a server. If that is a program of
+// perftest, it returns the connection to it instead.
 func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, *perftest.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Meet)
 	defer cancel()
@@ -302,7 +303,7 @@ func (s *session) noServer(reason error) error {
 	return fmt.Errorf("no server at %v, service %d, within %v: start the same test there first, without a peer (%s): %w", s.Peer, s.Service, s.Meet, start, reason)
 }
 
-// answer is the server's side. It returns the client if that is perftest's, as call does.
+// answer is what call is, for the server.
 func (s *session) answer(ctx context.Context) (*perftest.Conn, error) {
 	l, err := s.dev.Listen(ctx, s.Service)
 	if err != nil {
@@ -322,7 +323,7 @@ func (s *session) answer(ctx context.Context) (*perftest.Conn, error) {
 	return nil, s.accept(ctx, l, r)
 }
 
-// accept is the server's side with a client of ours.
+// accept agrees on the test with a client that is vnic's own.
 func (s *session) accept(ctx context.Context, l *guestlib.Listener, r *guestlib.ConnectRequest) error {
 	var h hello
 	err := h.unmarshal(r.Private)
@@ -356,7 +357,7 @@ func (s *session) accept(ctx context.Context, l *guestlib.Listener, r *guestlib.
 	return l.Close(ctx)
 }
 
-// adopt takes what the client counts.
+// adopt takes over the sizes, iterations and queue pairs of the client.
 func (s *session) adopt(h *hello) error {
 	if h.test != s.Test {
 		return fmt.Errorf("client: %s, server: %s; start the same", h.test, s.Test)

@@ -20,7 +20,7 @@ import (
 // silence is how long a ping-pong waits for a datagram before it counts as lost.
 const silence = 5 * time.Second
 
-// meetDatagrams makes the way to the peer's queue pairs.
+// meetDatagrams exchanges the numbers of queue pairs with the peer, and makes address handles.
 func (s *session) meetDatagrams(ctx context.Context) (err error) {
 	if s.ah, err = s.pd.CreateAH(ctx, guestlib.AHConfig{GID: s.Peer, Path: s.Path}); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (s *session) meetDatagrams(ctx context.Context) (err error) {
 	return nil
 }
 
-// swap tells the peer a number and hears its.
+// swap sends the peer a number and returns the peer's.
 func (s *session) swap(ctx context.Context, n int) (int, error) {
 	r, err := s.ctl.meet(ctx, &Row{Iterations: n})
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *session) swap(ctx context.Context, n int) (int, error) {
 	return r.Iterations, nil
 }
 
-// countLost finds out how many of the row's datagrams did not arrive, in both directions.
+// countLost finds out how many datagrams of the row were lost, in each direction.
 func (s *session) countLost(ctx context.Context, r *Row) error {
 	for before := -1; s.received != before; {
 		before = s.received
@@ -60,7 +60,7 @@ func (s *session) countLost(ctx context.Context, r *Row) error {
 	return nil
 }
 
-// late is the error of a wait for a datagram that began at start, when it was too long.
+// late returns an error if a wait for a datagram that began at start has taken too long.
 func (s *session) late(start time.Duration) error {
 	if !s.Datagrams || s.now()-start < silence {
 		return nil

@@ -20,19 +20,19 @@ const (
 	ExitUsage  = 2 // the command line is wrong; nothing was done
 )
 
-// UsageError is an error of a command line that its command found itself.
+// UsageError is an error in the command line that the command itself found.
 type UsageError struct{ error }
 
 func (e UsageError) Unwrap() error { return e.error }
 
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// failedError is an error of a command that was begun: its command line had the right form.
+// failedError is an error of a command that ran: its command line had the right form.
 type failedError struct{ error }
 
 func (e failedError) Unwrap() error { return e.error }
 
-// ExitStatus is the exit status for what executing the command tree returned.
+// ExitStatus returns the exit status for an error of the command tree.
 func ExitStatus(err error) int {
 	var usage UsageError
 	var failed failedError
@@ -45,7 +45,7 @@ func ExitStatus(err error) int {
 	return ExitFailed
 }
 
-// Root returns the program with its commands. All refuse a wrong command line with what would be
+// Root returns the program with its commands. If a command line is wrong, they say what would be
 // right.
 func Root(version string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
@@ -60,10 +60,10 @@ func Root(version string, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// GroupAnnotation marks a command that is nothing but the group of its subcommands.
+// GroupAnnotation marks a command that only groups its subcommands.
 const GroupAnnotation = "group"
 
-// strict makes all commands of the tree refuse a wrong command line with what would be right.
+// strict makes all commands of the tree refuse a wrong command line, and say what would be right.
 func strict(root *cobra.Command) {
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultHelpCmd()
@@ -105,8 +105,8 @@ func Walk(c *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// noSubcommand is what a group of commands does when none of them was named. The program alone says
-// what there is.
+// noSubcommand runs when a group of commands is called without one of them. The program itself
+// prints its help, any other group is an error.
 func noSubcommand(c *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0:
@@ -134,7 +134,7 @@ func Subcommands(c *cobra.Command) (names []string) {
 	return names
 }
 
-// Nearest is the one of the known words that was likely meant; empty: none.
+// Nearest returns the known word that was probably meant, or "" if none is near.
 func Nearest(word string, known []string) string {
 	var begun []string
 	for _, k := range known {
@@ -148,8 +148,8 @@ func Nearest(word string, known []string) string {
 	return config.Nearest(word, known)
 }
 
-// Place is the command in front of what is wrong with it: "show: ", and nothing for the program
-// itself.
+// Place returns the beginning of an error about a command: its name, as in "show: ", or nothing for
+// the program itself.
 func Place(c *cobra.Command) string {
 	if !c.HasParent() {
 		return ""
@@ -158,7 +158,7 @@ func Place(c *cobra.Command) string {
 	return path + ": "
 }
 
-// Arguments checks how many arguments there are; most < 0 is any number.
+// Arguments checks the number of arguments; most < 0 means no upper limit.
 func Arguments(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
@@ -171,7 +171,7 @@ func Arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// missingFlags says which flag a command cannot do without.
+// missingFlags returns an error if a required flag is missing.
 func missingFlags(c *cobra.Command) (err error) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if err == nil && len(f.Annotations[cobra.BashCompOneRequiredFlag]) > 0 && !f.Changed {
@@ -182,14 +182,14 @@ func missingFlags(c *cobra.Command) (err error) {
 	return err
 }
 
-// Kinds says what values of flags look like, by the names pflag has for their types.
+// Kinds describes the values of flags, by pflag's name for their type.
 var Kinds = map[string]string{
 	"bool": "true or false", "duration": "a time with its unit, as 10ms or 5s", "stringToString": "NAME=VALUE",
 	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number from 0",
 	"uint8": "a whole number from 0 to 255", "uint32": "a whole number from 0 to 4294967295",
 }
 
-// explainFlag says what is wrong with a flag in this program's words.
+// explainFlag replaces pflag's error about a flag by one in this program's words.
 func explainFlag(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bad *pflag.InvalidValueError
@@ -220,7 +220,7 @@ func explainFlag(c *cobra.Command, err error) error {
 	return fmt.Errorf("%s%w", path, err)
 }
 
-// helpCommand is `vnic help`.
+// helpCommand returns `vnic help`.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND ...]", Short: "what a command does and takes",

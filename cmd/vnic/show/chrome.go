@@ -50,7 +50,7 @@ func (c *chrome) put(e *chromeEvent) {
 	_, c.err = fmt.Fprintf(c.w, "%s%s", separator, b)
 }
 
-// name says what the numbers of process and thread stand for.
+// name gives a process or a thread, which the other events number, a name.
 func (c *chrome) name(what string, qpn uint32, name string) {
 	c.put(&chromeEvent{Name: what, Phase: "M", PID: 1, TID: qpn, Args: map[string]string{"name": name}})
 }

@@ -15,7 +15,7 @@ type summary struct {
 	groups map[string]*group
 }
 
-// group is operations of one kind.
+// group holds the operations of one kind.
 type group struct {
 	name  string
 	count int
@@ -24,7 +24,7 @@ type group struct {
 	whole row
 }
 
-// row is the times from one step to another. Of very many only the latest count.
+// row holds the times from one step to another; only the latest ones, if there are very many.
 type row struct {
 	from, to string
 	times    []int64
@@ -42,7 +42,7 @@ func (r *row) add(ns int64) {
 	r.seen++
 }
 
-// quantile is the smallest time that so large a part of them does not exceed.
+// quantile returns the smallest time that the given part of all times does not exceed.
 func (r *row) quantile(q float64) int64 {
 	s := slices.Sorted(slices.Values(r.times))
 	return s[min(int(q*float64(len(s))), len(s)-1)]

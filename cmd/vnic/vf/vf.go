@@ -16,7 +16,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// options are what all of `vnic vf` take.
+// options are the flags that all commands of `vnic vf` have.
 type options struct{ cli.NIC }
 
 func Command() *cobra.Command {
@@ -33,7 +33,7 @@ func Command() *cobra.Command {
 	return vf
 }
 
-// change asks the NIC for c and prints what the function is then.
+// change asks the NIC for the change c and prints the function afterwards.
 func (o *options) change(cmd *cobra.Command, c control.FunctionChange) error {
 	f, err := o.Client().ChangeFunction(cmd.Context(), c)
 	if err != nil {
@@ -172,7 +172,7 @@ func printFunction(w io.Writer, fs []control.Function, asJSON bool) error {
 	return nil
 }
 
-// portPlace says where a port's device is.
+// portPlace describes where a port's device is.
 func portPlace(p *control.Port) string {
 	switch {
 	case p.Bridge != "":

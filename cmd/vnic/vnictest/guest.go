@@ -19,7 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// Guest has what QEMU boots: a kernel and an initramfs with this program in it.
+// Guest is what QEMU boots: a kernel, and an initramfs with this program in it.
 type Guest struct {
 	Kernel, Initrd string
 	IOMMU          bool   // give the guest one
@@ -47,7 +47,7 @@ func BuildGuest(tb testing.TB, ctx context.Context) Guest {
 	return Guest{Kernel: k.Boot(), Initrd: initrd}
 }
 
-// Need is Require for an error: what cannot be had.
+// Need is Require with an error instead of a condition.
 func Need(tb testing.TB, err error, what string) {
 	tb.Helper()
 	Require(tb, err == nil, fmt.Sprintf("%s: %v", what, err))
@@ -145,14 +145,15 @@ func GuestOfTest(t *testing.T, ctx context.Context, modules ...string) (kernel, 
 	return k.Boot(), initrd
 }
 
-// madeDriver has the paths of the kernel module and of the provider for rdma-core.
+// madeDriver holds the paths of the kernel module and of the provider for rdma-core.
 type madeDriver struct{ Module, Provider string }
 
 // MakeDriver builds the Linux driver for a kernel, as make -C guestlib/linux does.
 func MakeDriver(tb testing.TB, ctx context.Context, release string) madeDriver {
 	tb.Helper()
 	made := func(target string) string {
-		// A make around the test may say where it is (make -C does), and have its makes say so too.
+		// If make runs this test, it may have set MAKEFLAGS, by which this make would print
+		// folders.
 		cmd := exec.CommandContext(ctx, "make", "-s", "--no-print-directory", "-C", "../../../guestlib/linux", target, "RELEASE="+release)
 		var said bytes.Buffer
 		cmd.Stderr = &said

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// KilledLeavesNothing runs a test of this package and kills it once so many processes run whose
-// command lines have a text. The NICs, clients and guests that it started end too, and with them
-// their network namespaces, TAPs and bridges, which nothing else holds.
+// KilledLeavesNothing runs a test of the package, and kills it once the given number of processes
+// run whose command lines contain a text. The NICs, clients and guests that the test started must
+// end too, and with them their network namespaces, TAPs and bridges.
 func KilledLeavesNothing(t *testing.T, name, program string, count int) {
 	t.Helper()
 	temp, err := os.MkdirTemp("", "vk-") // t.TempDir is too long for sockets
@@ -58,7 +58,7 @@ func KilledLeavesNothing(t *testing.T, name, program string, count int) {
 	})
 }
 
-// running counts the processes with an environment entry whose command line has a text.
+// running counts the processes with an environment entry whose command line contains a text.
 func running(entry, text string) (n int) {
 	for _, pid := range Marked(entry) {
 		line, _ := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "cmdline"))

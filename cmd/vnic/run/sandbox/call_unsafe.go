@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capabilities returns the permitted set.
+// capabilities returns the thread's permitted set.
 func capabilities() (permitted uint64, err error) {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var d [2]unix.CapUserData
@@ -18,8 +18,8 @@ func capabilities() (permitted uint64, err error) {
 	return uint64(d[1].Permitted)<<32 | uint64(d[0].Permitted), nil
 }
 
-// setCapabilities makes a set the permitted and effective one of every thread, and
-// empties the inheritable and with it the ambient one.
+// setCapabilities sets the permitted and effective capabilities of every thread. The inheritable
+// set becomes empty, and with it the ambient one.
 func setCapabilities(set uint64) error {
 	h := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	d := &[2]unix.CapUserData{
@@ -32,7 +32,7 @@ func setCapabilities(set uint64) error {
 	return err
 }
 
-// setThreadCapabilities makes a set the effective one of this thread alone.
+// setThreadCapabilities sets the effective capabilities of this thread alone.
 func setThreadCapabilities(set uint64) error {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var d [2]unix.CapUserData
@@ -43,7 +43,7 @@ func setThreadCapabilities(set uint64) error {
 	return unix.Capset(&h, &d[0])
 }
 
-// install makes a filter that of all threads.
+// install sets the seccomp filter of all threads.
 func install(prog []unix.SockFilter) error {
 	runtime.LockOSThread() // noNewPrivileges was on this thread, or the kernel has none
 	defer runtime.UnlockOSThread()

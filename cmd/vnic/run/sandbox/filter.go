@@ -2,7 +2,7 @@ package sandbox
 
 import "golang.org/x/sys/unix"
 
-// denied are system calls that a NIC has no use for.
+// denied lists system calls that a NIC never makes.
 var denied = []uint32{
 	// other programs and processes
 	unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV,
@@ -11,7 +11,7 @@ var denied = []uint32{
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE,
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_UNSHARE,
 	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_QUOTACTL, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT,
-	// programs and modules in the kernel, and parts of it that attackers like
+	// programs and modules in the kernel, and parts of it that attackers often use
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD,
@@ -24,7 +24,7 @@ var denied = []uint32{
 	unix.SYS_SETGROUPS, unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_CAPSET,
 }
 
-// Where things are in struct seccomp_data, on a little-endian machine.
+// Offsets of the fields of struct seccomp_data, on a little-endian machine.
 const (
 	dataNumber = 0
 	dataArch   = 4
@@ -45,7 +45,7 @@ func filter() []unix.SockFilter {
 	prog := []unix.SockFilter{
 		load(dataArch),
 		jump(unix.BPF_JEQ, auditArch, 1, 0),
-		no, // another set of numbers
+		no, // the system calls have other numbers there
 		load(dataNumber),
 		jump(unix.BPF_JGE, otherNumbers, 0, 1),
 		no,

@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enter restricts all threads of the process, for ever. It keeps those of the
-// capabilities that it has. The error joins what could not be done; the rest is.
+// Enter restricts all threads of the process, for ever. Of its capabilities the process keeps those
+// in keep. If a part cannot be done, the other parts are done all the same; the error joins the
+// reasons.
 func Enter(keep ...int) error {
 	return errors.Join(dropCapabilities(keep), noNewPrivileges(), install(filter()))
 }
 
-// With runs f on a thread that has no other capabilities than these, as all threads have after
-// Enter. It tells beforehand what will be refused then. The thread ends with f.
+// With runs f on a thread that has only the capabilities in keep, as all threads have after Enter:
+// so a program learns beforehand what will be refused. The thread ends with f.
 func With(keep []int, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -39,7 +40,7 @@ func setOf(capabilities []int) (set uint64) {
 	return set
 }
 
-// dropCapabilities leaves the process with some capabilities, as far as it has them.
+// dropCapabilities takes all capabilities but those in keep from the process.
 func dropCapabilities(keep []int) error {
 	had, err := capabilities()
 	if err != nil {
@@ -47,8 +48,8 @@ func dropCapabilities(keep []int) error {
 	}
 	kept := setOf(keep)
 	for c := range unix.CAP_LAST_CAP + 1 {
-		if kept&(1<<c) == 0 && had&(1<<unix.CAP_SETPCAP) != 0 { // else there are none to come back to
-			// EINVAL: a kernel that does not know so many
+		if kept&(1<<c) == 0 && had&(1<<unix.CAP_SETPCAP) != 0 { // without CAP_SETPCAP the bounding set cannot be changed
+			// EINVAL: the kernel does not know this capability
 			if err := everyThread(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(c)); err != nil && !errors.Is(err, unix.EINVAL) {
 				return fmt.Errorf("capabilities are not dropped: bounding set: %w", err)
 			}

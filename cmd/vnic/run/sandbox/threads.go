@@ -20,7 +20,7 @@ func everyThread(trap, a1, a2 uintptr) error {
 	return nil
 }
 
-// noNewPrivileges is for this thread; seccomp's TSYNC takes it to the others.
+// noNewPrivileges sets no_new_privs on this thread; seccomp's TSYNC sets it on the others.
 func noNewPrivileges() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs is not set: %w", err)
