@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// A page has commands in blocks of sh, and in blocks of text what they print.
+// A page has commands in blocks of sh, and their output in blocks of text.
 var (
 	shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
 	textBlock  = regexp.MustCompile("(?ms)^```text\n(.*?)^```")
@@ -75,9 +75,9 @@ func runPage(t *testing.T, page string) string {
 	return printed
 }
 
-// quotes matches a text that a page shows. Words with a digit in them may have another value, since
-// processes, versions and ports have other numbers each time; so may the word behind "vnic", which is
-// a version. A line of … stands for any others.
+// quotes returns a pattern for the output that a page shows. Words with a digit may differ, since
+// processes, versions and ports have other numbers each time; so may the word after "vnic", which
+// is a version. A line of … stands for any lines.
 func quotes(shown string) *regexp.Regexp {
 	var lines []string
 	for line := range strings.Lines(shown) {
@@ -117,7 +117,8 @@ func TestLongTunnelTutorial(t *testing.T) {
 	vnictest.RequireIn(t, said, "10.99.0.3 vnic://lab/host/3 up", "port blue", "3 received", "3 received", "receiver", "receiver", "blue does not reach red", "blue does not reach host 3", "RDMA_Write BW Test", "RDMA_Write BW Test", "no way to host 3", "falcon", "0% packet loss", "bytes captured", "loss 1%", "receiver", "cut", "3 received", "impair.tx_lost")
 }
 
-// messageQuote finds what a table of symptoms quotes: words between asterisks, or a line of dmesg.
+// messageQuote matches what a table of symptoms quotes: words between asterisks, or a line of
+// dmesg.
 var messageQuote = regexp.MustCompile("\\*([^*]+)\\*|`dmesg`: `([^`]+)`")
 
 // TestDocsQuoteMessagesThatExist: each message that a table of symptoms quotes is in this project's
@@ -146,7 +147,8 @@ func TestDocsQuoteMessagesThatExist(t *testing.T) {
 	}
 }
 
-// allSource is the text of all programs, with strings joined that are written over several lines.
+// allSource returns the text of all programs. Strings that are written over several lines are
+// joined.
 func allSource(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder

@@ -14,9 +14,9 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// TestLongAttachPaths runs one workload over every way to attach: each operation in
-// both directions, every byte verified by the far side. What a path offers beyond
-// that differs; what a program sees of it must not.
+// TestLongAttachPaths runs one workload over every way to attach: each operation in both
+// directions, with every byte verified by the far side. A program must not notice which way is
+// used.
 func TestLongAttachPaths(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
@@ -55,8 +55,8 @@ func TestLongAttachPaths(t *testing.T) {
 	}
 }
 
-// attachBinary is the program, for paths that the machine can walk: those with guests need more of
-// it.
+// attachBinary returns the program. It skips paths that this machine does not support: those with
+// guests need more.
 func attachBinary(t *testing.T, ctx context.Context, guests bool) string {
 	t.Helper()
 	if guests {

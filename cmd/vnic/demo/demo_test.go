@@ -94,8 +94,8 @@ func (d *demoRun) nothingLeft() {
 	}
 }
 
-// noProcess checks that no process and no link of it is left. A killed
-// process's children follow it at once, but not in no time.
+// noProcess waits until no process and no link of the demo is left. The children of a killed
+// process end soon after it.
 func (d *demoRun) noProcess() {
 	d.t.Helper()
 	vnictest.Eventually(d.t, "processes of the demo", func() error {
@@ -118,7 +118,7 @@ func (d *demoRun) noProcess() {
 // tableRow is one line of the demo's table.
 var tableRow = regexp.MustCompile(`(?m)^ *guest ([12]) +([A-Z_]+(?: [A-Z]+)?) +(\d+ (?:B|KiB|MiB)) +(\d+) .* (yes|NO)$`)
 
-// succeeded checks a whole run: its end, and every row of the table.
+// succeeded checks a complete run: its exit code, and every row of the table.
 func (d *demoRun) succeeded() {
 	d.t.Helper()
 	if code := d.wait(); code != 0 {
@@ -157,7 +157,7 @@ func (d *demoRun) succeeded() {
 	}
 }
 
-// plainIP checks what the guests' Ethernet interfaces did.
+// plainIP checks the measurements of the guests' Ethernet interfaces.
 func (d *demoRun) plainIP() {
 	d.t.Helper()
 	for _, guest := range []string{"1", "2"} {
@@ -169,7 +169,7 @@ func (d *demoRun) plainIP() {
 	}
 }
 
-// sealedOnly checks what crossed the bridge.
+// sealedOnly checks that only sealed packets crossed the bridge.
 func (d *demoRun) sealedOnly() {
 	d.t.Helper()
 	if !regexp.MustCompile(`bridge: [1-9]\d{3,} PSP, \d+ ARP, \d+ ND frames, 0 others`).MatchString(d.text.String()) {
@@ -205,7 +205,7 @@ func TestDemoGuests(t *testing.T) {
 	d.nothingLeft()
 }
 
-// TestLongDemoDriver has the guests run Debian's programs over the Linux driver, too.
+// TestLongDemoDriver: the guests also run Debian's programs over the Linux driver.
 func TestLongDemoDriver(t *testing.T) {
 	vnictest.RequireGuests(t)
 	cache, err := image.DefaultCache()
@@ -225,7 +225,7 @@ func TestLongDemoDriver(t *testing.T) {
 	d.nothingLeft()
 }
 
-// TestLongDemoPCI has the guests' functions as PCI devices.
+// TestLongDemoPCI: the guests' functions are PCI devices.
 func TestLongDemoPCI(t *testing.T) {
 	vnictest.RequireGuests(t)
 	d := startDemo(t, "--pci", "--count", "20", "--qemu", vnictest.NewQEMU(t, t.Context()))
@@ -241,7 +241,7 @@ func TestLongDemoPCI(t *testing.T) {
 	d.nothingLeft()
 }
 
-// TestDemoStopped ends the demo in the middle of its work in each way there is.
+// TestDemoStopped: however the demo is ended in the middle of its work, nothing is left.
 func TestDemoStopped(t *testing.T) {
 	bare := []string{"--no-vm", "--fabric", "tap", "--count", "3000"}
 	for _, tc := range []struct {
@@ -285,7 +285,7 @@ func TestDemoStopped(t *testing.T) {
 	}
 }
 
-// TestDemoRefuses holds the errors for what cannot be done.
+// TestDemoRefuses: options that cannot work are refused with a reason.
 func TestDemoRefuses(t *testing.T) {
 	precious := t.TempDir()
 	if err := os.WriteFile(precious+"/thesis", nil, 0o644); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// What the C programs and the Go one of the same name say.
+// The output of the C programs and of the Go program of the same name.
 var (
 	driverSays  = regexp.MustCompile(`(?s)function 0x\w+, ABI 2\.\d+.*work request [12]: status 0, .*work request [12]: status 0, .*received: hello, vnic`)
 	tripsSays   = regexp.MustCompile(`200 round trips of 64 bytes, [\d.]+ ?.s each`)
@@ -45,8 +45,8 @@ func buildC(t testing.TB, variables ...string) string {
 	return dir
 }
 
-// TestC runs the C programs without a VM, with sanitizers, beside each other and
-// beside the Go driver.
+// TestC: the C programs, built with sanitizers, work without a VM, with each other and with the Go
+// driver.
 func TestC(t *testing.T) {
 	bin := buildC(t, sanitizers...)
 	goBin := t.TempDir()
@@ -162,8 +162,8 @@ attach:
   - {type: unix, name: b, socket: %[1]s/b}
 `
 
-// TestCInGuest runs the C programs in QEMU guests with Debian's kernel: the driver,
-// and the library beside a Go program outside.
+// TestCInGuest: the C programs work in QEMU guests with Debian's kernel: the driver, and the
+// library with a Go program outside.
 func TestCInGuest(t *testing.T) {
 	cInGuest(t, cGuestConfig, func(guest func(m qemu.Machine, args ...string) string, dir string) {
 		m := qemu.Machine{Vsock: dir + "/g.sock"}
@@ -176,7 +176,7 @@ func TestCInGuest(t *testing.T) {
 	})
 }
 
-// TestLongCOverPCI runs the C library in guests whose function is a PCI device: through vfio-pci,
+// TestLongCOverPCI: the C library works in guests whose function is a PCI device, through vfio-pci
 // and mapped from sysfs.
 func TestLongCOverPCI(t *testing.T) {
 	config := strings.Replace(cGuestConfig, "vhost-user", "vfio-user", 1)
@@ -190,8 +190,8 @@ func TestLongCOverPCI(t *testing.T) {
 	})
 }
 
-// cInGuest has f run C programs in guests of a NIC. Each pingpong finds a Go program outside to
-// play with.
+// cInGuest lets f run C programs in guests of a NIC. Outside runs a Go program, the peer of each
+// pingpong.
 func cInGuest(t *testing.T, config string, f func(guest func(m qemu.Machine, args ...string) string, dir string)) {
 	vnictest.RequireGuests(t)
 	bin := buildC(t, staticBuild...)
@@ -264,8 +264,8 @@ func cInGuest(t *testing.T, config string, f func(guest func(m qemu.Machine, arg
 	}, dir)
 }
 
-// TestDriverGuide: every piece of C in the guide is a piece of the driver, which is
-// as short as it says.
+// TestDriverGuide: all C code in the guide is part of the driver, and the driver is as short as the
+// guide says.
 func TestDriverGuide(t *testing.T) {
 	guide, err := os.ReadFile("../../../docs/driver-guide.md")
 	if err != nil {

@@ -34,8 +34,8 @@ attach:
   - {type: vhost-user, socket: %[2]s/g.sock, cid: 1001, windows: true}
 `
 
-// checkReport reads a report: nothing may have failed, and nothing but what is
-// named, by the begin of the clause, may have been left out.
+// checkReport reads a report. No check may have failed, and only the named clauses, given by how
+// they begin, may have been left out.
 func checkReport(t *testing.T, said []byte, without ...string) conform.Report {
 	t.Helper()
 	var r conform.Report
@@ -56,10 +56,10 @@ func checkReport(t *testing.T, said []byte, without ...string) conform.Report {
 	return r
 }
 
-// pciClauses are of functions that are PCI devices.
+// pciClauses are the clauses about functions that are PCI devices.
 const pciClauses = "DEV-1101 DEV-1102 DEV-1103 DEV-1104 DEV-1106"
 
-// TestConform runs the kit bare, on a VF and on a PF.
+// TestConform: the NIC passes the kit run by a bare client, on a VF and on a PF.
 func TestConform(t *testing.T) {
 	dir := t.TempDir()
 	vnictest.Serve(t, vnictest.WriteConfig(t, fmt.Sprintf(conformConfig, "{unix: p}", dir)))
@@ -78,8 +78,8 @@ func TestConform(t *testing.T) {
 	}
 }
 
-// TestConformDriver watches drivers: one that keeps the rules, and one that is the
-// kit itself, which breaks many.
+// TestConformDriver: the kit reports nothing about a driver that keeps the rules, and the broken
+// rules of one that does not: the kit itself.
 func TestConformDriver(t *testing.T) {
 	dir := t.TempDir()
 	vnictest.Serve(t, vnictest.WriteConfig(t, fmt.Sprintf(conformConfig, "{unix: p}", dir)))
@@ -107,15 +107,15 @@ func TestConformDriver(t *testing.T) {
 	}
 }
 
-// TestLongConformInGuest runs the kit in a guest with Debian's kernel, on a PF with a
-// window and interrupts: only there the clauses of windows can be checked.
+// TestLongConformInGuest: the NIC passes the kit in a guest with Debian's kernel, on a PF with a
+// window and interrupts. Only there can the clauses about windows be checked.
 func TestLongConformInGuest(t *testing.T) {
 	conformInGuest(t, conformConfig, "", "vsock://2:7000", pciClauses)
 }
 
-// TestLongConformPCI is TestLongConformInGuest for a PF that is a PCI device of its own, taken
-// through vfio-pci: there the clauses of section 11 can be checked. What takes the VFs' streams too
-// cannot: a PCI device has one.
+// TestLongConformPCI is TestLongConformInGuest for a PF that is a PCI device, used through
+// vfio-pci. There the clauses of section 11 can be checked, but not those that need the VFs'
+// streams too, since a PCI device has only one stream.
 func TestLongConformPCI(t *testing.T) {
 	vnictest.RequireGuests(t)
 	config := strings.Replace(conformConfig, "type: vhost-user, socket: %[2]s/g.sock, cid: 1001, windows: true", "type: vfio-user, socket: %[2]s/g.sock, cid: 1001", 1)

@@ -25,7 +25,7 @@ func checkInfo(t *testing.T, text string, h *demo.Host) {
 	}
 }
 
-// TestInfoDescribesTheFunction asks as a bare client.
+// TestInfoDescribesTheFunction runs vnic guest info as a bare client.
 func TestInfoDescribesTheFunction(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)

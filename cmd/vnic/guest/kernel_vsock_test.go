@@ -19,9 +19,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
-// TestLongKernelVsockWorkload runs the workload of TestLongAttachPaths over the kernel's
-// AF_VSOCK. The kernel is that of a stock Debian guest, in which everything runs: the
-// NIC, and its clients over vsock loopback and a unix socket.
+// TestLongKernelVsockWorkload runs the workload of TestLongAttachPaths over the kernel's AF_VSOCK.
+// Everything runs in a stock Debian guest: the NIC, and its clients over vsock loopback and a unix
+// socket.
 func TestLongKernelVsockWorkload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")

@@ -14,9 +14,9 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/perf"
 )
 
-// TestLongQEMULineBoots runs the printed line as a shell would and lets the guest say
-// which function it has, by which path it rings and is woken, and what that costs.
-// It has two functions and looks at the second.
+// TestLongQEMULineBoots runs the printed line as a shell would. The guest has two functions, and
+// prints about the second which one it is, by which path doorbells and events go, and how long they
+// take.
 func TestLongQEMULineBoots(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
@@ -53,8 +53,8 @@ attach:
   - {type: vhost-user, socket: %[1]s/g2.sock, cid: 1002, windows: %[2]t}
 `
 
-// infoInGuest boots the first guest and has it look at its second function, by a URL; path is how
-// it is to be reached.
+// infoInGuest boots the first guest, which runs vnic guest info on its second function by a URL.
+// path is the path that it must report.
 func infoInGuest(tb testing.TB, ctx context.Context, config string, g vnictest.Guest, path, url string) guestlib.Latency {
 	tb.Helper()
 	said, err := vnictest.BootPrinted(tb, ctx, config, g, 1001, "guest", "info", "--json", "--samples", "300", "--device", url)
@@ -75,8 +75,8 @@ func infoInGuest(tb testing.TB, ctx context.Context, config string, g vnictest.G
 	return info.Latency
 }
 
-// guestCosts boots the two guests of a configuration and lets the first measure what the device
-// costs it by paths, and at last by the best. first and second are the URLs of their functions.
+// guestCosts boots the two guests of a configuration. The first measures the device's latencies
+// over each of the paths, the best one last. first and second are the URLs of their functions.
 func guestCosts(tb testing.TB, ctx context.Context, config string, g vnictest.Guest, first, second string, paths ...string) []perf.Cost {
 	tb.Helper()
 	vnictest.Serve(tb, config)
@@ -101,15 +101,16 @@ func guestCosts(tb testing.TB, ctx context.Context, config string, g vnictest.Gu
 	return checkCosts(tb, said, paths...)
 }
 
-// ivshmemCosts is guestCosts of functions with windows, over vsock alone and then over those.
+// ivshmemCosts is guestCosts for functions with windows, over vsock alone and then over the
+// windows.
 func ivshmemCosts(tb testing.TB, ctx context.Context, g vnictest.Guest) []perf.Cost {
 	tb.Helper()
 	config := vnictest.WriteConfig(tb, fmt.Sprintf(qemuGuestConfig, tb.TempDir(), true))
 	return guestCosts(tb, ctx, config, g, "vsock://2:7000?function=pf0.vf1", "vsock://2:7000", "vsock", "ivshmem-msix")
 }
 
-// BenchmarkGuestLatency measures in guests what reaching the NIC and being reached
-// by it costs.
+// BenchmarkGuestLatency measures in guests how long it takes to reach the NIC and to be woken by
+// it.
 func BenchmarkGuestLatency(b *testing.B) {
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
 	defer cancel()

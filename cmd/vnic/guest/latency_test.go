@@ -24,7 +24,8 @@ attach:
   - {type: unix, name: b, socket: %[1]s/b}
 `
 
-// TestGuestDoorbells measures between two clients of one NIC, by the command and by its old name.
+// TestGuestDoorbells: vnic guest perf doorbell, and the same command by its old name, measure
+// between two clients of one NIC.
 func TestGuestDoorbells(t *testing.T) {
 	for name, args := range map[string][2][]string{
 		"perf doorbell": {{"perf", "doorbell"}, {"perf", "doorbell", "192.168.100.12"}},

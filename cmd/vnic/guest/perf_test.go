@@ -18,8 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/perf"
 )
 
-// TestGuestPerf measures between two NICs by the command line, as one would with
-// perftest.
+// TestGuestPerf: vnic guest perf measures between two NICs, with the command lines of perftest.
 func TestGuestPerf(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
@@ -97,7 +96,8 @@ func TestGuestPerf(t *testing.T) {
 
 type measured = perf.Row
 
-// TestPerfWithoutServer: it says at once that it waits and for whom, and in the end what to do.
+// TestPerfWithoutServer: a client without a server prints at once what it waits for, and when it
+// gives up, what to do.
 func TestPerfWithoutServer(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
@@ -110,7 +110,7 @@ func TestPerfWithoutServer(t *testing.T) {
 		if !strings.HasPrefix(end, "vnic: write_bw: no server at ") || !strings.Contains(end, "start the same test there first") {
 			t.Errorf("%q", end)
 		}
-		// The other way round: a client of perftest is answered, and leaves.
+		// The other way round: a client of perftest gets an answer, and ends.
 		server := exec.CommandContext(t.Context(), vnictest.Program(t), "guest", "perf", "write_bw", "-d", "unix://"+l.Hosts[0].Socket)
 		var said bytes.Buffer
 		server.Stderr = &said

@@ -33,7 +33,7 @@ const (
 	pinChunks  = 128 // 8 MiB to send from, and as many to read back to
 )
 
-// pinConfig is host %[1]d of two; the other is host %[2]d.
+// pinConfig is the configuration of host %[1]d; the other host is %[2]d.
 const pinConfig = `
 nic: {host: %[1]d}
 uplink: {backend: memory, name: up%[1]d, mtu: 4500, address: 10.99.0.%[1]d/24}
@@ -50,9 +50,9 @@ attach:
 `
 
 // TestLongPinnedMemory boots a stock Debian guest that does RDMA from and to memory of guestlib
-// while the kernel compacts memory and makes huge pages of all it can get: its pages stay where
-// they are (DRV-402). TestInsidePinnedMemory is what runs there: this test's own program is the
-// guest's init.
+// while the kernel compacts memory and makes as many huge pages as it can. The memory's pages do
+// not move (DRV-402). The guest's init is this test's own program, which runs
+// TestInsidePinnedMemory.
 func TestLongPinnedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
@@ -176,8 +176,7 @@ func (e *pinEnd) do(ctx context.Context, wr guestlib.SendWR) error {
 	}
 }
 
-// Regions of the guest's own memory to compare with: mlocked, as a driver that
-// knows no better would have it.
+// Other regions, to compare with: mlocked memory, as a driver would use that does not pin.
 const (
 	huge        = 2 << 20
 	mlockedSize = 24 << 20
@@ -237,7 +236,7 @@ func TestInsidePinnedMemory(t *testing.T) {
 	}
 	alive("before")
 
-	// Compaction: memory full of holes, so that what can move has somewhere to go.
+	// Compaction: fill memory and leave holes, to which movable pages can go.
 	before := frames(small)
 	compacted := 0
 	for round := range 6 {
@@ -262,8 +261,8 @@ func TestInsidePinnedMemory(t *testing.T) {
 		t.Error("compaction moved nothing: the test shows nothing")
 	}
 
-	// Huge pages: the kernel's own thread everywhere, and on demand. The arena's own
-	// advice against huge pages is taken back too: then only the pin holds it.
+	// Huge pages: by the kernel's thread everywhere, and on demand. The arena's own advice against
+	// huge pages is undone as well, so that only the pin keeps its pages in place.
 	const thp = "/sys/kernel/mm/transparent_hugepage/"
 	for file, value := range map[string]string{
 		"enabled": "always", "defrag": "always", "khugepaged/defrag": "1", "khugepaged/scan_sleep_millisecs": "0", "khugepaged/alloc_sleep_millisecs": "0",
@@ -305,9 +304,9 @@ func TestInsidePinnedMemory(t *testing.T) {
 	t.Logf("%d MiB written, read back and compared meanwhile", verified.Load()>>20)
 }
 
-// traffic writes chunks of new data to the peer, reads them back to other pages and
-// compares, until it is told to stop. A page that moved would be read or written
-// where it was.
+// traffic writes chunks of new data to the peer, reads them back into other pages and compares
+// them, until it is stopped. If a page had moved, the device would read or write the place where it
+// was before.
 func (e *pinEnd) traffic(ctx context.Context, stop <-chan struct{}, verified *atomic.Uint64, addr uint64, rkey uint32) error {
 	r := rand.NewChaCha8([32]byte{1})
 	mem, half := e.mr.Bytes(), pinChunk*pinChunks

@@ -19,12 +19,12 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// trafficGuest in the environment makes this program the plain IP of a guest: its address and the
-// other's.
+// trafficGuest is the environment variable that makes this program measure plain IP like a guest.
+// It holds the guest's address and the other guest's.
 const trafficGuest = "VNIC_TEST_TRAFFIC"
 
-// TestPlainIPMeets: two guests measure towards each other and end, also when a client gave up while
-// it connected, as one may that was early.
+// TestPlainIPMeets: two guests measure towards each other and end, even if a client that started
+// early gave up while it connected.
 func TestPlainIPMeets(t *testing.T) {
 	if addresses, ok := os.LookupEnv(trafficGuest); ok {
 		var own, peer string
@@ -85,7 +85,7 @@ func TestPlainIPMeets(t *testing.T) {
 	})
 }
 
-// giveUp connects and goes away.
+// giveUp connects and disconnects at once.
 func giveUp(address string) (err error) {
 	for range 100 {
 		var c net.Conn

@@ -15,9 +15,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestLongTwoWindows has one program in a guest hold two functions at once, each with a
-// window and interrupts of its own, and send messages from one to the other. What
-// runs in the guest is TestInsideTwoWindows.
+// TestLongTwoWindows: one program in a guest uses two functions at once, each with a window and
+// interrupts of its own, and sends messages from one to the other. The guest runs
+// TestInsideTwoWindows.
 func TestLongTwoWindows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
@@ -79,7 +79,7 @@ func TestInsideTwoWindows(t *testing.T) {
 	}
 }
 
-// ping sends a message and sleeps until it comes back.
+// ping sends a message and sleeps until the answer has come.
 func ping(ctx context.Context, s *setup.Side, qp *guestlib.QP, n byte) error {
 	if err := qp.PostRecv(&guestlib.RecvWR{SGL: []guestlib.SGE{s.MR.SGE(64, 64)}}); err != nil {
 		return err
@@ -95,7 +95,7 @@ func ping(ctx context.Context, s *setup.Side, qp *guestlib.QP, n byte) error {
 	return err
 }
 
-// echo accepts a connection and sends back what comes.
+// echo accepts a connection and sends each message back.
 func echo(ctx context.Context, s *setup.Side, l *guestlib.Listener, qp *guestlib.QP, rounds int) error {
 	recv := &guestlib.RecvWR{SGL: []guestlib.SGE{s.MR.SGE(0, 64)}}
 	if err := qp.PostRecv(recv); err != nil {
@@ -119,7 +119,7 @@ func echo(ctx context.Context, s *setup.Side, l *guestlib.Listener, qp *guestlib
 	return nil
 }
 
-// nextRecv sleeps until a message has come; that messages are gone is not news.
+// nextRecv sleeps until a message has come. It ignores the completions of sends.
 func nextRecv(ctx context.Context, s *setup.Side) (wc guestlib.WC, err error) {
 	for wc, err = s.Next(ctx); err == nil && wc.Opcode&abi.WCOpRecv == 0; wc, err = s.Next(ctx) {
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/perf"
 )
 
-// vfioConfig has a guest with two functions as PCI devices, and one with a third.
+// vfioConfig has a guest with two functions that are PCI devices, and another guest with a third.
 const vfioConfig = `
 nic: {host: 1}
 uplink: {backend: memory, name: up1, mtu: 4500, address: 10.99.0.1/24}
@@ -25,12 +25,12 @@ attach:
   - {type: vfio-user, socket: %[1]s/g2.sock, cid: 1002}
 `
 
-// TestVfioUserInGuest boots the printed line: the guest has no vsock, and reaches its second
-// function by a PCI device, through an IOMMU and vfio-pci. The first shares its slot.
+// TestVfioUserInGuest boots the printed line. The guest has no vsock; it reaches its second
+// function as a PCI device, through an IOMMU and vfio-pci. The first function shares the slot.
 func TestVfioUserInGuest(t *testing.T) { vfioInfo(t, true, "pci-msix") }
 
-// TestLongVfioUserWithoutIOMMU: without an IOMMU the device is mapped from sysfs, and looked at for
-// events.
+// TestLongVfioUserWithoutIOMMU: without an IOMMU the program maps the device from sysfs, and polls
+// it for events.
 func TestLongVfioUserWithoutIOMMU(t *testing.T) { vfioInfo(t, false, "pci") }
 
 func vfioInfo(t *testing.T, iommu bool, path string) {
@@ -47,7 +47,7 @@ func vfioInfo(t *testing.T, iommu bool, path string) {
 	t.Logf("%+v", infoInGuest(t, ctx, config, g, path, "pci://?function=pf0.vf2"))
 }
 
-// vfioCosts is guestCosts of functions that are PCI devices.
+// vfioCosts is guestCosts for functions that are PCI devices.
 func vfioCosts(tb testing.TB, ctx context.Context, g vnictest.Guest) []perf.Cost {
 	tb.Helper()
 	config := vnictest.WriteConfig(tb, fmt.Sprintf(vfioConfig, tb.TempDir()))

@@ -30,10 +30,10 @@ attach:
   - {type: vhost-user, socket: %[1]s/g1.sock, cid: 1001}
 `
 
-// TestLongGuestImage makes a guest by vnic image and boots it as vnic qemu says, with a port and a
-// shared folder: a shell on the console, which Ctrl-C reaches, an address and an MTU by DHCP, the
-// packages, the program, what was added, and verbs by Soft-RoCE. Then it boots the image with a
-// command.
+// TestLongGuestImage makes a guest by vnic image and boots it by vnic qemu, with a port and a
+// shared folder. The guest has a shell on its console, which Ctrl-C reaches, an address and an MTU
+// by DHCP, its packages, the program, the added files, and verbs by Soft-RoCE. Then the test boots
+// the image with a command.
 func TestLongGuestImage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
@@ -119,8 +119,8 @@ func TestLongGuestImage(t *testing.T) {
 				t.Errorf("%s: %q is not in\n%s", tc[0], tc[1], got)
 			}
 		}
-		// A Ctrl-C that comes before the shell has given the terminal to its command is lost, in
-		// any shell: so the command itself says that it runs.
+		// In any shell, a Ctrl-C that comes before the shell has given the terminal to its command
+		// is lost. So the command itself prints that it runs.
 		fmt.Fprintln(in, "sh -c 'echo begun; exec sleep 1000'")
 		c.Until(t, "\nbegun")
 		fmt.Fprint(in, "\x03") // it ends what runs in the guest, and not the guest

@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// TestInjectImpairsALink makes an uplink bad under load by the command line, and good
-// again; the work is done all the same.
+// TestInjectImpairsALink impairs an uplink under load by the command line, and ends that again; the
+// work is done all the same.
 func TestInjectImpairsALink(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
@@ -57,8 +57,8 @@ func TestInjectImpairsALink(t *testing.T) {
 	})
 }
 
-// TestInjectFailsOperationsOfAFunction gives functions faults by the command line, under load where the
-// work is done all the same, and takes them back.
+// TestInjectFailsOperationsOfAFunction injects faults into functions by the command line, and
+// removes them. With faults that a driver can survive, work under load is done all the same.
 func TestInjectFailsOperationsOfAFunction(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)

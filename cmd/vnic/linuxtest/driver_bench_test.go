@@ -16,13 +16,13 @@ import (
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
-// What stock programs of two guests measure over the Linux driver, beside what they measure over
-// Linux' Soft-RoCE: the same guests, in turn. For Soft-RoCE alone each guest has a second
-// virtio-net; between these is a bridge and nothing of vnic's.
+// Stock programs measure between two guests, in turn over the Linux driver and over Linux'
+// Soft-RoCE. For Soft-RoCE alone, each guest has a second virtio-net device; a plain bridge
+// connects these, without vnic.
 
 const (
 	plainBridge = "rxe-br0"
-	plainMTU    = 4400 // as the functions' ports have it: for packets with 4 KiB of data
+	plainMTU    = 4400 // the same as on the functions' ports: room for packets with 4 KiB of data
 )
 
 // plainNIC returns a virtio-net device on the plain bridge.
@@ -40,7 +40,7 @@ func plainNIC(t testing.TB, i int) qemu.NIC {
 	return qemu.NIC{TAP: nic, MAC: fmt.Sprintf("52:54:00:00:00:0%d", i+1), MTU: plainMTU}
 }
 
-// verbsDevice is a device as programs name it, and where it is reached.
+// verbsDevice is a device by the name that programs use, and its addresses.
 type verbsDevice struct {
 	guest           *shell
 	name, gid, addr string
@@ -59,7 +59,7 @@ func plainRXE(guests [2]*shell) (devices [2]verbsDevice) {
 	return devices
 }
 
-// stockRuns is odd: medians are reported.
+// stockRuns is odd, because medians are reported.
 const stockRuns = 5
 
 // Columns of what perftest prints.
@@ -69,20 +69,20 @@ const (
 	typicalUS  = 4 // of latency
 )
 
-// stockMetric is what one of perftest's programs measures.
+// stockMetric is a metric that one of perftest's programs measures.
 type stockMetric struct {
 	name, program string
 	column        int
 	factor        float64
 }
 
-// stockWay is a pair of devices: the client's and the server's.
+// stockWay is a pair of devices, the client's and the server's.
 type stockWay struct {
 	suffix         string // of the metric
 	client, server verbsDevice
 }
 
-// measureStock measures every way in turn and reports medians.
+// measureStock measures over each pair of devices in turn, and reports medians.
 func measureStock(b *testing.B, metrics []stockMetric, ways ...stockWay) {
 	b.Helper()
 	for _, m := range metrics {
@@ -99,8 +99,9 @@ func measureStock(b *testing.B, metrics []stockMetric, ways ...stockWay) {
 	}
 }
 
-// measure has queue pairs wait for half a second before they try again (-u 17): a guest that waits
-// for its processor as long as their 67 ms, eight times over, would end the measurement.
+// measure runs one of perftest's programs, with a timeout of half a second (-u 17). With the
+// default of 67 ms and eight attempts, a guest that waits too long for its processor would end the
+// measurement.
 func (w stockWay) measure(b *testing.B, m stockMetric) float64 {
 	b.Helper()
 	words := func(d verbsDevice) string { return m.program + " -F -u 17 -d " + d.name + " -x " + d.gid }
@@ -116,8 +117,8 @@ func (w stockWay) measure(b *testing.B, m stockMetric) float64 {
 	return 0
 }
 
-// perftest compares two clocks for a while first, and says noClock and no figures if the guest
-// waited for its processor meanwhile. That happens now and then on a busy machine.
+// perftest first compares two clocks. If the guest had to wait for its processor meanwhile, it
+// prints noClock instead of figures. That happens now and then on a busy machine.
 const (
 	noClock    = "Correlation coefficient"
 	clockTries = 10
@@ -137,8 +138,8 @@ func column(b testing.TB, said string, i int) float64 {
 	return v
 }
 
-// BenchmarkDriver measures programs over the driver, which is Falcon between two NICs, beside
-// Soft-RoCE.
+// BenchmarkDriver compares programs over the driver, which uses Falcon between two NICs, with the
+// same programs over Soft-RoCE.
 func BenchmarkDriver(b *testing.B) {
 	vnictest.RequireGuests(b)
 	ctx, cancel := context.WithTimeout(b.Context(), 25*time.Minute)
@@ -214,8 +215,8 @@ func (l *driverLab) randomReads(b *testing.B, addresses map[string]string) {
 	}
 }
 
-// BenchmarkRoCELinux measures programs between the driver in one guest and Soft-RoCE in the other,
-// beside Soft-RoCE in both.
+// BenchmarkRoCELinux compares programs between the driver in one guest and Soft-RoCE in the other
+// with programs between Soft-RoCE in both.
 func BenchmarkRoCELinux(b *testing.B) {
 	for b.Loop() {
 		inWiredLab(b, linuxSetting{gid: "192.168.100.11", beside: true}, 25*time.Minute, func(l *wiredLab) {

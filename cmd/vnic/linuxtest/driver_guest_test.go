@@ -117,7 +117,7 @@ func (l *driverLab) program(t testing.TB, words string) {
 	}
 }
 
-// figures are perftest's lines of all sizes.
+// figures matches perftest's lines of figures for all sizes.
 func figures(lines []string) string {
 	var text strings.Builder
 	for _, l := range lines {
@@ -188,6 +188,6 @@ var longPrograms = []string{
 	"ucx_perftest|ucx_perftest {peer} -t ucp_fadd -n 1000",
 }
 
-// endlessServers are servers that wait for the next client. With rdma-core 44 cmtime does that over
-// Soft-RoCE too.
+// endlessServers lists servers that wait for the next client instead of ending. In rdma-core 44
+// cmtime is one, over Soft-RoCE too.
 var endlessServers = []string{"cmtime -c 20"}

@@ -16,18 +16,19 @@ import (
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
-// Addresses of the first guest beside that of its first function: one that the configuration lists
-// for that function, and that of its second.
+// Further addresses of the first guest: one that the configuration lists for its first function,
+// and that of its second function.
 const (
 	listedIP = "192.168.100.111"
 	secondIP = "192.168.100.31"
 )
 
 // TestLongDriverInterfaces: an RDMA device belongs to the interface whose permanent MAC address is
-// its function's, and stays with it whatever the guest does to the interface: another name or MAC
-// address, another network namespace (in both modes of rdma system, whichever goes first), a bond of
-// one and of two, macvlan, ipvlan and VLANs above it. Programs run each time, the kernel complains
-// of no GID that it may have, and says why a device goes or comes.
+// its function's. It stays with the interface when the guest gives that another name or MAC
+// address, moves it to another network namespace (in both modes of rdma system, interface or device
+// first), puts it into a bond of one or two, or puts macvlan, ipvlan or VLANs on it. After each
+// step programs run, the kernel has not complained about a valid GID, and it says why a device came
+// or went.
 func TestLongDriverInterfaces(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
@@ -89,7 +90,8 @@ type interfaces struct {
 
 func (i *interfaces) begin() {
 	i.g.must("mkdir -p /var/run && ip netns attach init $$ && sysctl -qw net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.all.accept_dad=0 && ip addr replace " + secondIP + "/24 dev eth1 && ip link set eth1 up")
-	// One network on two interfaces: each answers for its own address, and asks with it.
+	// Two interfaces are in one network: each answers ARP for its own address only, and asks with
+	// that address.
 	i.g.must("sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2")
 	i.g.must("ip route flush dev eth1 proto kernel; ip route add " + i.Hosts[1].TenantIP + " dev eth0 src " + i.Hosts[0].TenantIP)
 	i.dev = [2]string{i.beside("eth0"), i.beside("eth1")}
@@ -97,7 +99,7 @@ func (i *interfaces) begin() {
 	i.quiet("at boot")
 }
 
-// beside is the RDMA device of an interface of the guest.
+// beside returns the RDMA device of an interface of the guest.
 func (i *interfaces) beside(netdev string) string {
 	i.t.Helper()
 	link := "rdma link | grep -w 'netdev " + netdev + "'"
@@ -105,8 +107,8 @@ func (i *interfaces) beside(netdev string) string {
 	return strings.Split(strings.Fields(i.g.must(link))[1], "/")[0]
 }
 
-// together checks that after a step each device is beside its interface again, in init's namespace,
-// and that the first has its address.
+// together checks after a step that each device belongs to its interface again, in init's
+// namespace, and that the first has its address.
 func (i *interfaces) together(step string) {
 	i.t.Helper()
 	for n, eth := range []string{"eth0", "eth1"} {
@@ -117,7 +119,7 @@ func (i *interfaces) together(step string) {
 	i.rping("", i.Hosts[0].TenantIP)
 }
 
-// index is the index of a GID of a device, in a namespace of the guest.
+// index returns the index of a GID of a device, in a namespace of the guest.
 func (i *interfaces) index(in, dev, pattern string) string {
 	i.t.Helper()
 	find := fmt.Sprintf("%s grep -li '%s' -r /sys/class/infiniband/%s/ports/1/gids/", in, pattern, dev)
@@ -125,8 +127,8 @@ func (i *interfaces) index(in, dev, pattern string) string {
 	return filepath.Base(strings.Fields(i.g.must(find))[0])
 }
 
-// works has programs run between an address of the first guest's device, in a namespace of it, and
-// the second guest: by GID index, and by the connection manager in both directions.
+// works runs programs between an address of the first guest's device, in a namespace, and the
+// second guest: by GID index, and by the connection manager in both directions.
 func (i *interfaces) works(in, dev, ip string) {
 	i.t.Helper()
 	peer := i.Hosts[1].TenantIP
@@ -137,13 +139,13 @@ func (i *interfaces) works(in, dev, ip string) {
 	back.pair(i.t, in+" rping -s -C 3 -a "+ip, "rping -c -C 3 -a "+ip)
 }
 
-// rping has the connection manager connect from an address of the first guest to the second.
+// rping connects from an address of the first guest to the second by the connection manager.
 func (i *interfaces) rping(in, ip string) {
 	i.t.Helper()
 	i.pair(i.t, "rping -s -C 3", fmt.Sprintf("%s rping -c -C 3 -I %s -a %s", in, ip, i.Hosts[1].TenantIP))
 }
 
-// quiet fails if the kernel has complained of a GID since it was asked before.
+// quiet fails if the kernel has complained about a GID since the last call of quiet or complained.
 func (i *interfaces) quiet(when string) {
 	i.t.Helper()
 	const complaint = "grep -iE 'GID add failed|unable to add gid|is not the function|is the address of another'"
@@ -153,7 +155,7 @@ func (i *interfaces) quiet(when string) {
 	i.complained()
 }
 
-// complained lets the kernel have complained.
+// complained ignores the complaints about GIDs so far.
 func (i *interfaces) complained() { i.g.must("seen=$(dmesg | wc -l)") }
 
 // address gives an interface the function's address, in a namespace (as an option of ip).
@@ -162,7 +164,7 @@ func (i *interfaces) address(ns, netdev string) {
 	i.g.must(fmt.Sprintf("ip %s addr replace %s/24 dev %s && ip %[1]s link set %[3]s up && ip %[1]s route replace %[4]s dev %[3]s src %[2]s", ns, i.Hosts[0].TenantIP, netdev, i.Hosts[1].TenantIP))
 }
 
-// set sets the first guest's first function to something.
+// set changes a setting of the first guest's first function.
 func (i *interfaces) set(key, to string) {
 	i.t.Helper()
 	if out, err := vnictest.Here(i.t, vf.Command(), "set", "-s", i.Hosts[0].Control, "pf0.vf1", key, to); err != nil {
@@ -204,7 +206,7 @@ func (i *interfaces) anotherMAC() {
 	set := func(mac string) { i.g.must("ip link set eth0 address " + mac) }
 	set(mac)
 	i.beside("eth0")
-	i.g.eventually("dmesg | grep -q '0000:00ff:fe00:0099 is not the function'") // the link-local one of that MAC
+	i.g.eventually("dmesg | grep -q '0000:00ff:fe00:0099 is not the function'") // the link-local address of that MAC address
 	set(own)
 	i.address("", "eth0")
 	i.index("", i.dev[0], gidText(i.Hosts[0].TenantIP))
@@ -220,8 +222,8 @@ func (i *interfaces) anotherMAC() {
 	i.quiet("of a trusted function's other MAC address")
 }
 
-// vlan looks at an interface that the NIC carries nothing for: its addresses are GIDs for the
-// kernel, and whoever would send from one hears that it does not work.
+// vlan puts a VLAN on the interface, for which the NIC carries nothing. The kernel takes its
+// addresses as GIDs; a program that sends from one gets an error.
 func (i *interfaces) vlan() {
 	i.g.must("ip link add link eth0 name eth0.5 type vlan id 5 && ip addr add 10.5.0.1/24 dev eth0.5 && ip link set eth0.5 up")
 	pingpong := fmt.Sprintf("ibv_rc_pingpong -d %s -n 1 -g %s", i.dev[0], i.index("", i.dev[0], gidText("10.5.0.1")))
@@ -234,12 +236,12 @@ func (i *interfaces) vlan() {
 	i.quiet("of a VLAN")
 }
 
-// above puts interfaces above eth0 into a namespace: RDMA is theirs, too.
+// above puts interfaces that use eth0 into a namespace: they can use RDMA, too.
 func (i *interfaces) above() {
 	i.g.must("ip netns add pod && ip -n pod link set lo up")
 	for _, kind := range []string{"ipvlan mode l2", "macvlan mode passthru"} { // both have the MAC address of eth0
 		i.g.must("ip addr flush dev eth0 && ip link add link eth0 name sub type " + kind + " && ip link set sub netns pod")
-		if strings.HasPrefix(kind, "ipvlan") { // its link-local address does not follow from that alone, and is not the function's
+		if strings.HasPrefix(kind, "ipvlan") { // its link-local address does not follow from the MAC address alone, so it is not the function's
 			i.g.must("ip -n pod link set sub addrgenmode none")
 		}
 		i.address("-n pod", "sub")
@@ -251,8 +253,8 @@ func (i *interfaces) above() {
 	i.quiet("of macvlan and ipvlan")
 }
 
-// shared moves the interface while the RDMA devices are in all namespaces. A program that runs goes
-// on.
+// shared moves the interface while all namespaces share the RDMA devices. A program that runs is
+// not disturbed.
 func (i *interfaces) shared() {
 	const in = "ip netns exec pod"
 	endless := "ibv_rc_pingpong -p 18600 -e -n 100000000 -d "
@@ -274,17 +276,17 @@ func (i *interfaces) shared() {
 	i.g.must("ip -n pod link set eth0 netns 1")
 	i.address("", "eth0")
 	i.together("moving there and back")
-	i.g.must("ip link set eth0 netns pod && ip netns del pod") // it comes back by itself
+	i.g.must("ip link set eth0 netns pod && ip netns del pod") // the interface comes back by itself
 	i.g.eventually("ip link show eth0")
 	i.address("", "eth0")
 	i.quiet("of namespaces")
 }
 
-// exclusive moves interface and device while each RDMA device is in one namespace.
+// exclusive moves the interface and the device while each RDMA device is in one namespace only.
 func (i *interfaces) exclusive() {
 	const in = "ip netns exec pod"
 	dev := i.dev[0]
-	i.g.eventually("rdma system set netns exclusive") // when the last namespace is gone
+	i.g.eventually("rdma system set netns exclusive") // possible once the last namespace is gone
 	there := []string{"ip link set eth0 netns pod", "rdma dev set " + dev + " netns pod"}
 	back := []string{"ip -n pod link set eth0 netns 1", in + " rdma dev set " + dev + " netns init"}
 	for first := range there {
@@ -306,8 +308,8 @@ func (i *interfaces) exclusive() {
 	i.quiet("of exclusive namespaces")
 }
 
-// bonds has a bond of one and of two interfaces. The second takes the MAC address of the first, and
-// the driver is loaded anew meanwhile.
+// bonds makes bonds of one and of two interfaces. The second interface gets the MAC address of the
+// first, and the driver is reloaded meanwhile.
 func (i *interfaces) bonds() {
 	own := i.Hosts[0].TenantIP
 	i.g.must("ip addr flush dev eth0 && ip link add bond9 type bond mode active-backup miimon 100 && ip link set eth0 down && ip link set eth0 master bond9")
@@ -323,10 +325,10 @@ func (i *interfaces) bonds() {
 	i.g.must("ip link del bond9 && ip addr replace " + secondIP + "/24 dev eth1 noprefixroute && ip link set eth1 up")
 	i.address("", "eth0")
 	i.index("", i.dev[1], gidText(secondIP))
-	i.complained() // the second is not to have the link-local address of the first
+	i.complained() // the second must not have the link-local address of the first
 }
 
-// removed takes the interface away and gives it back, and its device with it.
+// removed removes the interface and adds it again: the RDMA device goes and comes with it.
 func (i *interfaces) removed() {
 	i.g.must("v=$(basename $(readlink -f /sys/class/net/eth0/device)) && echo $v >/sys/bus/virtio/drivers/virtio_net/unbind")
 	i.g.eventually("! test -e /sys/class/infiniband/" + i.dev[0])
@@ -336,18 +338,18 @@ func (i *interfaces) removed() {
 	i.quiet("of an interface that is made anew")
 }
 
-// functionMAC has the NIC give the function another MAC address, and back.
+// functionMAC gives the function another MAC address at the NIC, and then the first one again.
 func (i *interfaces) functionMAC() {
 	i.set("mac", "02:00:00:00:00:77")
 	i.g.eventually("dmesg | grep -q 'no interface has the permanent MAC address 02:00:00:00:00:77'")
 	i.set("mac", i.Hosts[0].GuestMAC)
 	i.address("", "eth0")
 	i.dev[0] = i.beside("eth0")
-	i.complained() // of the link-local address that was of the other
+	i.complained() // about the link-local address of the other MAC address
 }
 
-// said checks that the kernel told of all devices that went and came: two at boot, two when the
-// driver was loaded anew, one with its interface, one with its function's MAC address.
+// said checks that the kernel logged each device that came or went: two at boot, two when the
+// driver was reloaded, one with its interface, one with its function's MAC address.
 func (i *interfaces) said() {
 	i.g.must("dmesg | sed -n '/its interface was removed/,$p' | grep -q 'no interface has the permanent MAC address " + i.Hosts[0].GuestMAC + "'")
 	said := i.g.must("dmesg | grep 'RDMA device'")

@@ -31,8 +31,8 @@ var driverPackages = []string{"bash", "coreutils", "grep", "sed", "procps", "uti
 // driverModules are the kernel modules that vnic.ko and those programs need.
 var driverModules = []string{"virtio_pci", "vmw_vsock_virtio_transport", "virtio_net", "ib_uverbs", "rdma_ucm", "9p", "9pnet_virtio"}
 
-// loadDriver loads the driver in a guest, and tells it of the id of windows' devices, as
-// docs/linux.md does.
+// loadDriver loads the driver in a guest, and gives it the PCI id of windows, as docs/linux.md
+// does.
 const loadDriver = "insmod /root/vnic.ko && echo 1af4 1110 >/sys/bus/pci/drivers/vnic/new_id"
 
 // driverLab has two hosts whose guests have the Linux driver and a shell.
@@ -43,7 +43,7 @@ type driverLab struct {
 	lossy  bool // packets between them are lost
 }
 
-// driverExtras are what a test needs in its guests besides driverPackages and driverModules.
+// driverExtras lists what a test needs in its guests besides driverPackages and driverModules.
 type driverExtras struct {
 	packages, modules []string
 	put               []image.Put
@@ -90,15 +90,15 @@ func driverImage(tb testing.TB, ctx context.Context, extra driverExtras) qemu.Ma
 	return qemu.Machine{Memory: driverMemory(), Kernel: k.Boot(), KernelArgs: quietBoot, Initrd: initrd}
 }
 
-// inDriverLab boots a guest on each of two hosts, whose functions have windows, and waits for their
-// verbs devices.
+// inDriverLab boots a guest on each of two hosts, whose functions have windows, and waits for the
+// guests' verbs devices.
 func inDriverLab(t testing.TB, m qemu.Machine, f func(l *driverLab)) {
 	t.Helper()
 	makeDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{m, m}, func(*vnictest.Lab) {}, f)
 }
 
-// makeDriverLab is inDriverLab with other options, another configuration (change) and a machine for
-// each host. At the end it fails the test if a guest's kernel has complained.
+// makeDriverLab is inDriverLab with more options: a changed configuration (change), and a machine
+// for each host. At the end it fails the test if a guest's kernel has complained.
 func makeDriverLab(t testing.TB, o demo.Options, ms [2]qemu.Machine, change func(l *vnictest.Lab), f func(l *driverLab)) {
 	t.Helper()
 	bootDriverLab(t, o, ms, change, func(l *driverLab) {
@@ -133,7 +133,7 @@ func bootDriverLab(t testing.TB, o demo.Options, ms [2]qemu.Machine, change func
 			g.begin()
 		}
 		for i, g := range l.guests {
-			ip := l.Hosts[i].TenantIP // DHCP gave it already, unless the machine was too busy for its patience
+			ip := l.Hosts[i].TenantIP // DHCP has set it, unless the machine was so busy that it gave up
 			g.must(fmt.Sprintf("ip -4 addr show dev eth0 | grep -q %s || ip addr add %s/24 dev eth0", ip, ip))
 		}
 		defer l.sane(t)
@@ -147,7 +147,7 @@ func (l *driverLab) ready(i int) {
 	l.guests[i].eventually(fmt.Sprintf("grep -qi %q /sys/class/infiniband/*/ports/1/gids/*", gidText(l.Hosts[i].TenantIP)))
 }
 
-// prompt is what a guest's shell says when it waits for a command.
+// prompt is the prompt of a guest's shell.
 const prompt = "vnic-guest:~# "
 
 // boot boots the guest of host i with its console on a socket. If the machine has free root ports,
@@ -204,19 +204,19 @@ type shell struct {
 	name string
 	conn net.Conn
 	all  bytes.Buffer
-	from int // where what was not waited for begins
+	from int // where the output begins that until has not returned yet
 	n    int
 }
 
-// begin waits for the shell and makes it print nothing but what commands print. Kernel messages
-// remain in dmesg.
+// begin waits for the shell and makes it print only the output of commands. Kernel messages remain
+// in dmesg.
 func (s *shell) begin() {
 	s.t.Helper()
 	s.until(prompt)
 	s.must("dmesg -n 1; stty -echo; PS1=; bind 'set enable-bracketed-paste off'")
 }
 
-// until reads up to a text and returns what came before it.
+// until reads up to a text and returns the output before it.
 func (s *shell) until(what string) string {
 	s.t.Helper()
 	return s.untilAt(time.Now().Add(slowly(vnictest.Limit)), what)
@@ -241,13 +241,13 @@ func (s *shell) untilAt(deadline time.Time, what string) string {
 	}
 }
 
-// run runs a command and returns what it printed and its exit status.
+// run runs a command and returns its output and its exit status.
 func (s *shell) run(command string) (string, int) {
 	s.t.Helper()
 	return s.runFor(0, command)
 }
 
-// runFor is run for a command that may take longer than others by d.
+// runFor is run for a command whose time limit is longer by d.
 func (s *shell) runFor(d time.Duration, command string) (string, int) {
 	s.t.Helper()
 	s.n++
@@ -260,7 +260,7 @@ func (s *shell) runFor(d time.Duration, command string) (string, int) {
 	return strings.TrimSpace(said), status
 }
 
-// must runs a command that has to succeed.
+// must runs a command that must succeed, and returns its output.
 func (s *shell) must(command string) string {
 	s.t.Helper()
 	said, status := s.run(command)
@@ -270,7 +270,7 @@ func (s *shell) must(command string) string {
 	return said
 }
 
-// eventually waits until a command succeeds.
+// eventually repeats a command until it succeeds.
 func (s *shell) eventually(command string) {
 	s.t.Helper()
 	said, status := s.run(fmt.Sprintf("for i in $(seq 600); do %s && break; sleep 0.1; done >/dev/null 2>&1; %s", command, command))
@@ -315,9 +315,9 @@ func (l *driverLab) keepConsoles() {
 	}
 }
 
-// driverKernel returns the kernel of the driver's guests: the one that the test wants, or that of
-// VNIC_DRIVER_KERNEL, or Debian's current one. wanted is a release of Debian's (uname -r), "newest"
-// for the newest of this Debian, or the folder of an unpacked kernel.
+// driverKernel returns the kernel of the guests: the wanted one, or that of VNIC_DRIVER_KERNEL, or
+// Debian's current one. wanted is the release of a Debian kernel (uname -r), "newest" for the
+// newest in this Debian, or the folder of an unpacked kernel.
 func driverKernel(ctx context.Context, cache, wanted string) (image.Kernel, error) {
 	wanted = cmp.Or(wanted, os.Getenv("VNIC_DRIVER_KERNEL"))
 	switch {
@@ -335,20 +335,19 @@ func driverKernel(ctx context.Context, cache, wanted string) (image.Kernel, erro
 	return image.FetchRelease(ctx, cache, wanted)
 }
 
-// debugged is true if the guests have the kernel of guestlib/linux/debug-kernel.sh (make
+// debugged reports whether the guests have the kernel of guestlib/linux/debug-kernel.sh (make
 // driver-debug).
 var debugged = strings.Contains(os.Getenv("VNIC_DRIVER_KERNEL"), "/debug-kernel-")
 
 // driverMemory returns the memory of the driver's guests in MiB.
 func driverMemory() int {
 	if debugged {
-		return 1536 // KASAN has shadows, and keeps what was freed
+		return 1536 // KASAN needs shadow memory, and keeps freed memory for a while
 	}
 	return 768
 }
 
-// slowly returns how long something may take in the driver's guests that takes d with Debian's
-// kernel.
+// slowly returns the time limit, in the guests, of something that may take d with Debian's kernel.
 func slowly(d time.Duration) time.Duration {
 	if debugged {
 		return 4 * d
@@ -356,8 +355,8 @@ func slowly(d time.Duration) time.Duration {
 	return d
 }
 
-// complaints matches messages of a kernel that found a fault in itself or in a driver, or that no
-// longer looks for faults.
+// complaints matches the messages of a kernel that found a fault in itself or in a driver, or that
+// stopped looking for faults.
 var complaints = regexp.MustCompile(`(?m)^.*(` + strings.Join([]string{
 	"BUG:", "WARNING:", "Oops", "general protection", "Call Trace", "hung_task", "blocked for more", "refcount_t",
 	"KASAN:", "UBSAN:", "ODEBUG:", "possible .*lock", "suspicious RCU", "sleeping function called", `list_\w+ corruption`,

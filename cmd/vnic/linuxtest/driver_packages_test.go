@@ -16,8 +16,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// installTime is how much longer than other commands dpkg may take, for which dkms compiles the
-// module under emulation.
+// installTime is added to the time limit of dpkg, during which dkms compiles the module under
+// emulation.
 const installTime = 40 * time.Minute
 
 // BenchmarkPackages installs the packages for guests in a guest that is a Debian with dkms, for
@@ -40,8 +40,8 @@ func BenchmarkPackages(b *testing.B) {
 	})
 }
 
-// debianMachine is a guest with Debian's kernel, and a RAM disk that has what it takes to change to
-// the Debian on a disk.
+// debianMachine is a guest with Debian's kernel, and a RAM disk from which it changes to the Debian
+// on a disk.
 func debianMachine(tb testing.TB, ctx context.Context, disk string) qemu.Machine {
 	tb.Helper()
 	cache, err := image.DefaultCache()
@@ -72,11 +72,12 @@ func (s *shell) enterDebian() {
 	s.must("bind 'set enable-bracketed-paste off'")
 }
 
-// files are all of a Debian's, but what dpkg and depmod keep.
+// files lists all files of the Debian, except those in which dpkg and depmod keep their own
+// records.
 const files = `find / -xdev ! -path '/var/lib/dpkg*' ! -path '/var/log*' ! -path '/var/cache*' ! -path '/usr/lib/modules/*/modules.*' | sort`
 
-// packages installs the packages in the first guest, has programs use the function, and purges
-// them.
+// packages installs the packages in the first guest, lets programs use the function, and purges the
+// packages.
 func (l *driverLab) packages(b *testing.B) {
 	g := l.guests[0]
 	none := func(when string) {
@@ -103,7 +104,7 @@ func (l *driverLab) packages(b *testing.B) {
 	}
 	l.ready(0)
 	for command, want := range map[string]string{
-		"cat /sys/module/vnic/srcversion": g.must("modinfo -F srcversion vnic"), // what runs is what dkms built
+		"cat /sys/module/vnic/srcversion": g.must("modinfo -F srcversion vnic"), // the loaded module is the one that dkms built
 		"ibv_devices":                     l.device(0),
 		"ibv_devinfo":                     "PORT_ACTIVE",
 	} {

@@ -30,10 +30,11 @@ func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\
 // pair runs a server in the second guest and its client in the first, until both end, and returns
 // what the client printed.
 //
-// A program leaves when it has all that it waits for. If the acknowledgement of the other's last
-// message is lost, nobody sends another, and the other gives up (status 12) or, over Soft-RoCE, whose
-// retry count of 7 never ends, waits for ever. So where packets are lost, a pair of which one ended
-// well and the other like this has two more tries. So has one whose client Soft-RoCE has stopped.
+// A program ends when it has received all that it waits for. If the acknowledgement that it sent
+// for the other's last message is lost, nobody sends another: the other program gives up (status
+// 12), or waits for ever over Soft-RoCE, for which a retry count of 7 means no end. So where
+// packets are lost, a pair is run up to three times if one program succeeded and the other ended
+// like this, or if Soft-RoCE stopped the client.
 func (l *driverLab) pair(t testing.TB, server, client string) string {
 	t.Helper()
 	for tries := 1; ; tries++ {
@@ -61,22 +62,22 @@ func unanswered(status, said string) bool {
 	return status == strconv.Itoa(hung) || strings.Contains(said, "transport retry counter exceeded")
 }
 
-// sendsAlone says whether a program over Soft-RoCE waits for nobody: over UC, a bandwidth test's client
-// needs completions alone, and Soft-RoCE makes them when it has sent. It stops for ever now and then,
-// after it had 64 packets of a queue pair on their way and all left at once; over RC an
-// acknowledgement or its timer would wake it.
+// sendsAlone reports whether a program over Soft-RoCE sends without an answer. That is the client
+// of a bandwidth test over UC, which only needs completions, and Soft-RoCE makes these when it has
+// sent. Now and then it stops for ever, after 64 packets of a queue pair were on their way and all
+// left at once. Over RC an acknowledgement or a timer would wake it.
 func sendsAlone(client string) bool {
 	return strings.Contains(client, "_bw -d rxe") && strings.Contains(client, "-c UC")
 }
 
-// served starts a server in the second guest and runs its client in the first until that succeeds, and
-// returns what the client printed and its exit status. The client is tried again while the server is
-// there and does not listen yet.
+// served starts a server in the second guest and runs its client in the first, again and again
+// while the server runs but does not listen yet. It returns the client's output and exit status.
 func (l *driverLab) served(t testing.TB, server, client string) (said string, status int) {
 	t.Helper()
 	a, b := l.guests[0], l.guests[1]
 	a.t, b.t = t, t
-	// The server is no job of this shell, which would tell of its end in what a later command prints.
+	// The server is no job of this shell, which would report its end in the output of a later
+	// command.
 	serve := fmt.Sprintf("rm -f /tmp/rc; ( (%s >/tmp/server 2>&1; echo $? >/tmp/rc) & ); sleep 0.3", bounded(server))
 	b.must(serve)
 	for end := time.Now().Add(slowly(vnictest.Limit)); ; {
@@ -104,7 +105,7 @@ const tooEarly = "RDMA_CM_EVENT_REJECTED"
 // perftestCrash matches what the kernel logs of that crash.
 var perftestCrash = regexp.MustCompile(`(?m)^.*traps: ib_\w+\[\d+\] general protection fault .* in librdmacm.*$`)
 
-// hung is the exit status of a command that bounded has ended.
+// hung is the exit status of a command that reached the time limit of bounded.
 const hung = 124
 
 // serverStatus waits for the server of a pair to end. bounded limits that time.
@@ -114,7 +115,7 @@ func (l *driverLab) serverStatus() string {
 	return rc
 }
 
-// endless is pair for a server that does not end by itself.
+// endless is pair, for a server that does not end by itself.
 func (l *driverLab) endless(t testing.TB, server, client string) {
 	t.Helper()
 	a, b := l.guests[0], l.guests[1]
@@ -136,8 +137,9 @@ func (l *driverLab) endless(t testing.TB, server, client string) {
 	t.Errorf("%s:\n%s\n%s", client, said, l.evidence(t))
 }
 
-// evidence returns what explains a failed pair: the server's output, the logs of both kernels,
-// queue pairs and counters. A server that hangs prints where before bounded ends it.
+// evidence returns what may explain why a pair failed: the server's output, the logs of both
+// kernels, queue pairs and counters. A server that hangs prints where it hangs, before bounded ends
+// it.
 func (l *driverLab) evidence(t testing.TB) string {
 	var text strings.Builder
 	part := func(name, said string) { fmt.Fprintf(&text, "--- %s:\n%s\n", name, strings.TrimSpace(said)) }
@@ -165,7 +167,7 @@ func (l *driverLab) sockets() (paths []string) {
 	return paths
 }
 
-// notZero leaves out the counters that are 0.
+// notZero returns the counters that are not 0.
 func notZero(lines string) string {
 	var text strings.Builder
 	for line := range strings.Lines(lines) {

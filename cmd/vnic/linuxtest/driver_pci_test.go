@@ -12,10 +12,10 @@ import (
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
-// TestLongDriverPCI has the Linux driver drive functions that are PCI devices of their own: one
-// behind an IOMMU with MSI-X, one without an IOMMU and with MSI, of which its kernel gives one
-// vector. Such a device is reset, given to no driver and back, unplugged and plugged in again;
-// programs run each time.
+// TestLongDriverPCI: the Linux driver works with functions that are PCI devices, one behind an
+// IOMMU with MSI-X, the other without an IOMMU and with MSI, of which its kernel provides one
+// vector. The device is reset, unbound and bound again, unplugged and plugged in again; programs
+// run each time.
 func TestLongDriverPCI(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")

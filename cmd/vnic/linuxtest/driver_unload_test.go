@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// TestLongDriverUnload takes the driver, and then the device, away from programs and from kernel
-// users (NVMe, both sides) that are at work. Nothing hangs, no kernel complains, and all works
-// again afterwards.
+// TestLongDriverUnload removes the driver, and then the device, while programs and kernel users
+// (NVMe, both sides) are at work. Nothing hangs, no kernel complains, and everything works again
+// afterwards.
 func TestLongDriverUnload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
@@ -45,7 +45,7 @@ func TestLongDriverUnload(t *testing.T) {
 					each.eventually(fmt.Sprintf("grep -qi %q /sys/class/infiniband/*/ports/1/gids/*", gidText(l.Hosts[map[*shell]int{l.guests[0]: 0, l.guests[1]: 1}[each]].TenantIP)))
 				}
 				l.guests[0].must("for f in /sys/class/nvme/nvme*/delete_controller; do test -e $f && echo 1 >$f; done; wait; true")
-				if i == 1 { // its listener was the device's
+				if i == 1 { // its listener went with the device
 					l.guests[1].must("cd /sys/kernel/config/nvmet/ports/1 && rm subsystems/disk && ln -s /sys/kernel/config/nvmet/subsystems/disk subsystems/disk; cd")
 				}
 				l.program(t, shortPrograms[0])

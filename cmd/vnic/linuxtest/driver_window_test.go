@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// TestLongDriverWindows: the driver binds QEMU's ivshmem devices only when it is told of their id,
-// then those whose memory begins as a window does, and leaves other people's alone.
+// TestLongDriverWindows: the driver binds QEMU's ivshmem devices only after it was given their id,
+// and only those whose memory begins like a window. It leaves other ivshmem devices alone.
 func TestLongDriverWindows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")

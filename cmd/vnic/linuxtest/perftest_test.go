@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// perftestPeer stands at the other end of perftest's programs and does its part of the work with a
-// function of vnic's, whose memory a test looks at.
+// perftestPeer is the peer of perftest's programs. It does its part of the work with a function of
+// vnic, whose memory a test can examine.
 type perftestPeer struct {
 	t    testing.TB
 	ctx  context.Context
@@ -30,11 +30,11 @@ type perftestPeer struct {
 	retries retries
 }
 
-// retries are how long a queue pair tries again, as verbs have it.
+// retries are the attributes that say how long a queue pair tries again.
 type retries struct{ timeout, count, notReady uint8 }
 
-// patient are more than eight seconds: a guest on a busy machine stands still for most of one now
-// and then.
+// patient retries for more than eight seconds, because a guest on a busy machine sometimes stands
+// still for almost a second.
 var patient = retries{timeout: 18, count: 7, notReady: 7}
 
 func newPerftestPeer(t testing.TB, ctx context.Context, url string) *perftestPeer {
@@ -63,10 +63,10 @@ func (p *perftestPeer) check(err error) {
 	}
 }
 
-// firstPSN is what the peer's requests begin with: soon they begin anew at 0.
+// firstPSN is the PSN of the peer's first request. It is so large that the PSNs soon wrap to 0.
 const firstPSN = 0xfffff0
 
-// own makes a queue pair and says what it is reached by.
+// own creates a queue pair and returns what the program must know of it.
 func (p *perftestPeer) own() *perftest.Keys {
 	var err error
 	p.qp, err = p.pd.CreateQP(p.ctx, guestlib.QPConfig{
@@ -76,7 +76,7 @@ func (p *perftestPeer) own() *perftest.Keys {
 	return &perftest.Keys{QPN: p.qp.Address().QPN, PSN: firstPSN, RKey: p.mr.RKey(), Addr: p.mr.Addr(), Reads: 16, GID: p.qp.Address().GID}
 }
 
-// connect takes the queue pair to RTS.
+// connect moves the queue pair to RTS.
 func (p *perftestPeer) connect(to *perftest.Keys) {
 	p.t.Helper()
 	if p.typ == guestlib.UC {
@@ -97,9 +97,9 @@ func (p *perftestPeer) connect(to *perftest.Keys) {
 	}))
 }
 
-// serve is the server of one run of a program in the guest. During the test it takes what comes;
-// receives, if there are any, are posted before. It tells whether the run got to its end: a guest
-// whose network is not ready yet gives up and asks once more.
+// serve is the server for one run of a program in the guest. It posts the receives, if there are
+// any, before the test. It reports whether the run was complete: a guest whose network is not ready
+// yet gives up and tries again.
 func (p *perftestPeer) serve(c net.Conn, receives int) (done bool) {
 	p.t.Helper()
 	defer c.Close()
@@ -130,7 +130,7 @@ func (p *perftestPeer) serve(c net.Conn, receives int) (done bool) {
 	return true
 }
 
-// agree connects the queue pair to the program's, whose keys it tells.
+// agree connects the queue pair to the program's queue pair, and returns that one's keys.
 func (p *perftestPeer) agree(conn *perftest.Conn, mtu int, own *perftest.Keys) (*perftest.Keys, error) {
 	p.t.Helper()
 	number, _, err := conn.Settle(uint8(abi.PathMTUFor(mtu)))
@@ -156,8 +156,8 @@ func (p *perftestPeer) receive(slot int) {
 	p.check(p.qp.PostRecv(&guestlib.RecvWR{ID: uint64(slot), SGL: []guestlib.SGE{p.mr.SGE(slot%16*p.size, p.size)}}))
 }
 
-// drive is the client of a program that is a server in the guest. work posts requests, which are
-// awaited.
+// drive is the client of a program that is a server in the guest. work posts the requests and waits
+// for them.
 func (p *perftestPeer) drive(addr string, mtu int, work func(remote *perftest.Keys)) {
 	p.t.Helper()
 	conn, err := perftest.Client(p.ctx, p.dial(addr))
@@ -175,7 +175,7 @@ func (p *perftestPeer) drive(addr string, mtu int, work func(remote *perftest.Ke
 	p.check(p.qp.Destroy(p.ctx))
 }
 
-// dial connects to a server in the guest, which may not be there yet.
+// dial connects to a server in the guest, which may not have started yet.
 func (p *perftestPeer) dial(addr string) (c net.Conn) {
 	p.t.Helper()
 	vnictest.Eventually(p.t, "a server at "+addr, func() (err error) {
@@ -186,8 +186,8 @@ func (p *perftestPeer) dial(addr string) (c net.Conn) {
 	return c
 }
 
-// post posts requests with n bytes each, every one at its own place, and waits for their ends, as
-// many at a time as fit.
+// post posts requests of n bytes, each at its own place in memory, as many at a time as fit, and
+// waits until all are complete.
 func (p *perftestPeer) post(count, n int, wr guestlib.SendWR) {
 	p.t.Helper()
 	posted, done := 0, 0
@@ -201,7 +201,7 @@ func (p *perftestPeer) post(count, n int, wr guestlib.SendWR) {
 	}
 }
 
-// await waits for completions and counts them; each must be a success.
+// await waits for completions, all of which must be successful, and counts them.
 func (p *perftestPeer) await() int {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, vnictest.Limit)

@@ -20,8 +20,8 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// capture captures what passes the port of the stock guest, until end is called, which gives the
-// file.
+// capture captures the packets at the port of the stock guest until end is called, which returns
+// the file.
 func (l *linuxLab) capture(t *testing.T) (end func() string) {
 	t.Helper()
 	_, err := exec.LookPath("tshark")
@@ -31,7 +31,7 @@ func (l *linuxLab) capture(t *testing.T) (end func() string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vnictest.Eventually(t, "capture runs", func() error { // it begins with its interfaces
+	vnictest.Eventually(t, "capture runs", func() error { // the file begins with its interfaces
 		if st, err := os.Stat(file); err != nil || st.Size() < 100 {
 			return fmt.Errorf("%v %v", st, err)
 		}
@@ -43,12 +43,12 @@ func (l *linuxLab) capture(t *testing.T) (end func() string) {
 	}
 }
 
-// checkCapture has tshark read what passed between a function and Soft-RoCE: it finds no fault, and
-// all opcodes from either side. It does not look whether the ICRC that it shows is right; that is
-// computed here, by other code than the device's.
+// checkCapture lets tshark read the packets between a function and Soft-RoCE: it finds no fault,
+// and all opcodes from both sides. tshark does not verify the ICRC; that is computed here, by other
+// code than the device's.
 func (l *linuxLab) checkCapture(t *testing.T, file string, ours, theirs []int) {
 	t.Helper()
-	const noUDPChecksum = "udp.ignore_ipv6_zero_checksum:TRUE" // as RoCEv2 has it
+	const noUDPChecksum = "udp.ignore_ipv6_zero_checksum:TRUE" // RoCEv2 allows it
 	out, err := exec.Command("tshark", "-o", noUDPChecksum, "-r", file, "-Y", "udp.dstport == 4791", "-T", "fields", "-e", "frame.number", "-e", "eth.src", "-e", "infiniband.bth.opcode",
 		"-e", "infiniband.invariant.crc", "-e", "_ws.malformed", "-e", "_ws.expert.severity").Output()
 	if err != nil {
@@ -83,11 +83,11 @@ func (l *linuxLab) checkCapture(t *testing.T, file string, ours, theirs []int) {
 	}
 }
 
-// comments is how tshark shows that a frame has comments, which name the function: PI_COMMENT, and
-// a comma between two.
+// comments has the characters that tshark shows for a frame with comments, which name the function:
+// the number PI_COMMENT, with a comma between two.
 const comments = "1048576,"
 
-// frames are those of a capture.
+// frames returns the frames of a capture.
 func frames(t *testing.T, file string) (all [][]byte) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -110,8 +110,8 @@ func frames(t *testing.T, file string) (all [][]byte) {
 	}
 }
 
-// invariantCRC is the ICRC that a RoCEv2 frame has to have (Annex A17.3.3), as tshark shows it: the
-// four bytes in their order. It is computed bit by bit.
+// invariantCRC returns the ICRC that a RoCEv2 frame must have (Annex A17.3.3) in the form in which
+// tshark shows it: the four bytes in order. It is computed bit by bit.
 func invariantCRC(frame []byte) (uint32, error) {
 	const ethernet, udp, bth, icrc = 14, 8, 12, 4
 	if len(frame) < ethernet+20 {
@@ -144,7 +144,8 @@ func invariantCRC(frame []byte) (uint32, error) {
 	return binary.BigEndian.Uint32(binary.LittleEndian.AppendUint32(nil, ^crc)), nil
 }
 
-// TestInvariantCRC proves the code above with frames of Linux, and that it notices each byte.
+// TestInvariantCRC checks the code above with frames of Linux, and that a change of any byte is
+// noticed.
 func TestInvariantCRC(t *testing.T) {
 	all := frames(t, "../../../rdma/roce/wire/testdata/rxe.pcapng")
 	checked := 0

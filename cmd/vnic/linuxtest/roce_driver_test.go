@@ -18,18 +18,18 @@ import (
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
-// Two guests with the same programs, which know nothing of vnic: in one the Linux driver has
-// function VF 1 of NIC 1, the other has Soft-RoCE on its virtio-net, as in roce_linux_test.go. Over
-// the driver every stock program speaks RoCEv2 to Linux.
+// Two guests have the same programs, which do not know vnic. One uses VF 1 of NIC 1 through the
+// Linux driver; the other has Soft-RoCE on its virtio-net device, as in roce_linux_test.go. So over
+// the driver every stock program speaks RoCEv2 with Linux.
 
-// wiredLab is both guests; the first has the driver.
+// wiredLab holds both guests; the first has the driver.
 type wiredLab struct {
 	*linuxLab
 	guests [2]*shell
 	beside bool         // both have a virtio-net on a plain bridge too
 	lossy  bool         // NICs lose packets of each other
 	lan    *netns.Space // where the stock guest's bridge is, if not here
-	addr   [2]string    // by which programs find each other
+	addr   [2]string    // the addresses by which programs find each other
 	ip     [2]string    // of the GID
 	dev    [2]string
 	gid    [2]string // its index
@@ -72,7 +72,7 @@ func inWiredLab(t testing.TB, s linuxSetting, bound time.Duration, f func(l *wir
 		for i, addr := range addresses {
 			g := l.guests[i]
 			g.must("ip addr flush dev eth0 scope global; ip addr add " + addr + "/24 dev eth0")
-			// rdma_cm asks for neighbours from a link-local address, which the guest may not have
+			// rdma_cm resolves neighbours from a link-local address, which the guest may not have
 			// yet.
 			g.must(fmt.Sprintf("ip addr add fe80::%[1]s/64 dev eth0 nodad; ip addr add fd00:100::%[1]s/64 dev eth0 nodad", addr[len(addr)-2:]))
 			if s.outside != nil {

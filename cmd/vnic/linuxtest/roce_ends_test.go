@@ -40,7 +40,7 @@ func buildEnds(t testing.TB, ctx context.Context) string {
 	return file
 }
 
-// tell sends a line to the program.
+// tell sends the program a line.
 func (e *linuxEnd) tell(format string, a ...any) {
 	e.t.Helper()
 	if _, err := fmt.Fprintf(e.conn, format+"\n", a...); err != nil {
@@ -65,7 +65,7 @@ func (e *linuxEnd) ask(format string, a ...any) string {
 	return e.answer()
 }
 
-// open connects to the program, which may still be starting, and makes it create a queue pair.
+// open connects to the program, which may still be starting, and lets it create a queue pair.
 func (e *linuxEnd) open() *perftest.Keys {
 	e.t.Helper()
 	vnictest.Eventually(e.t, "a program at "+e.addr, func() (err error) {
@@ -94,11 +94,11 @@ func (e *linuxEnd) connect(to *perftest.Keys, r retries) {
 	e.ask("connect %d %d %x %d %d %d", to.QPN, to.PSN, to.GID, r.timeout, r.count, r.notReady)
 }
 
-// kill ends the program.
+// kill kills the program.
 func (e *linuxEnd) kill() {
 	e.t.Helper()
 	e.tell("kill")
-	_, _ = e.lines.ReadString('\n') // its end
+	_, _ = e.lines.ReadString('\n') // returns when the program has ended
 	e.conn.Close()
 	e.conn = nil
 }
@@ -149,12 +149,12 @@ func flushed(t testing.TB, who string, got []abi.WCStatus, want abi.WCStatus) {
 	}
 }
 
-// short makes a requester give up within a test's time: 4 × 268 ms.
+// short makes a requester give up soon enough for a test: after 4 × 268 ms.
 var short = retries{timeout: 16, count: 3, notReady: 1}
 
-// inTime looks at how long a requester took to give up, from a time at which its peer answered no
-// more. What it was answered last may have been a timeout ago. A timeout may be up to four times as
-// long as it is set to (IBA §9.7.6.1.3); the rest is for a machine that has other things to do.
+// inTime checks how long a requester took to give up, counted from a time at which its peer no
+// longer answered. Its last answer may have come a timeout earlier. A timeout may take up to four
+// times the value that was set (IBA §9.7.6.1.3); the rest of the limit is for a busy machine.
 func inTime(t testing.TB, who string, since time.Time) {
 	t.Helper()
 	once := 4096 * time.Nanosecond << short.timeout
@@ -247,7 +247,7 @@ func ourProgramKilled(t *testing.T, l *linuxLab, e *linuxEnd) {
 	flushed(t, "our program was killed: Linux", got, abi.WCRetryExcErr)
 }
 
-// TestInsideRoCEEnds is the program that TestLongRoCEEnds kills.
+// TestInsideRoCEEnds is the program with our end of the connection, which TestLongRoCEEnds kills.
 func TestInsideRoCEEnds(t *testing.T) {
 	url := os.Getenv("VNIC_ROCE_ENDS")
 	if url == "" {
@@ -363,7 +363,7 @@ func weTooLong(p *perftestPeer, e *linuxEnd, _ *perftest.Keys) {
 	for range 3 {
 		p.check(p.qp.PostSend(&guestlib.SendWR{Opcode: guestlib.Send, SGL: []guestlib.SGE{p.mr.SGE(0, 5000)}}))
 	}
-	// A NAK of an invalid request would be right; Linux 6.1 sends that of an operation that failed.
+	// The NAK of an invalid request would be right; Linux 6.1 sends the one of a failed operation.
 	flushed(p.t, "we send too much: we", p.statuses(3), abi.WCRemOpErr)
 	if got := e.statuses(2); got[0] == abi.WCSuccess {
 		p.t.Errorf("we send too much: Linux's receives ended with %v", got)

@@ -30,10 +30,11 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// A stock guest beside a function: VF 1 of NIC 1 is a bare client's, and its port is a device of
-// the test's network namespace, by which perftest's programs are talked to. Behind the port of VF
-// 2, of the same NIC or of NIC 2, is a guest with Debian's kernel and rdma_rxe on its virtio-net,
-// at an address that is no function's: so rdma.transport, which is auto, means RoCEv2 for it.
+// A function works with a stock guest. VF 1 of NIC 1 belongs to a bare client; its port is a device
+// in the test's network namespace, over which the test talks to perftest's programs. Behind the
+// port of VF 2, of the same NIC or of NIC 2, is a guest with Debian's kernel and rdma_rxe on its
+// virtio-net device. Its address is no function's, so rdma.transport, which is auto, chooses RoCEv2
+// for it.
 const (
 	roceLinuxNIC = `
 nic: {host: %[1]d}
@@ -53,7 +54,7 @@ functions:
 	roceLinuxAttach = `attach:
   - {type: unix, name: bare, socket: %[1]s/bare.sock}
 `
-	// With the Linux driver, VF 1 is a guest's too, and so is its port.
+	// With the Linux driver, VF 1 and its port belong to a guest, too.
 	roceDriverFunction = `      - {vf: 1, tenant: 100, address: %[1]s, guest: {cid: 1001}, port: {mode: bridged, name: vp1, bridge: gbr1, addresses: [%[2]s]}}
 `
 	roceDriverAttach = `attach:
@@ -61,16 +62,16 @@ functions:
 `
 )
 
-// linuxSetting is what a test wants around the stock guest.
+// linuxSetting describes the surroundings of the stock guest.
 type linuxSetting struct {
 	gid    string // of the function
-	two    bool   // NICs, else one
+	two    bool   // two NICs; false: one
 	driver bool   // the function is a guest's with the Linux driver
 	beside bool   // with driver: both guests have a virtio-net on a plain bridge too
-	impair string // of what NICs receive from each other
+	impair string // impairment of what the NICs receive from each other
 
 	capture bool // and check every packet
-	// outside is a stock guest that is not at a function's port itself
+	// outside: the stock guest is outside, not at a function's port
 	outside *outsideSetting
 }
 
@@ -97,7 +98,7 @@ func (s *linuxSetting) config(dir string, host int) string {
 	return text
 }
 
-// stock is the function that leads to the stock guest.
+// stock returns the function that leads to the stock guest.
 func (s *linuxSetting) stock() string {
 	if s.outside != nil {
 		return s.outside.function
@@ -105,7 +106,7 @@ func (s *linuxSetting) stock() string {
 	return roceLinuxGuest
 }
 
-// either is what a bare client needs, or the driver.
+// either returns the first text for a bare client, the second for the driver.
 func (s *linuxSetting) either(bare, driver string) string {
 	if s.driver {
 		return driver
@@ -140,14 +141,14 @@ func stockGuest(t testing.TB, ctx context.Context, programs ...string) qemu.Mach
 	return qemu.Machine{Memory: 384, Kernel: k.Boot(), Initrd: initrd}
 }
 
-// TestRoCELinux has perftest's programs of a stock guest work with a function over RoCEv2: the
-// guest asks for everything, then the function does.
+// TestRoCELinux: perftest's programs in a stock guest work with a function over RoCEv2. The guest
+// is the requester of each operation, then the function is.
 func TestRoCELinux(t *testing.T) {
 	withLinux(t, linuxSetting{gid: "192.168.100.11", capture: true}, 20)
 }
 
-// TestLongRoCELinux does it over IPv6, over two NICs with the tunnel between them, and there with
-// losses, duplicates and packets out of order.
+// TestLongRoCELinux is TestRoCELinux over IPv6, over two NICs with the tunnel between them, and
+// there with losses, duplicates and packets out of order.
 func TestLongRoCELinux(t *testing.T) {
 	for name, s := range map[string]linuxSetting{
 		"IPv6":     {gid: "fd00:100::11", capture: true},
@@ -160,8 +161,8 @@ func TestLongRoCELinux(t *testing.T) {
 	}
 }
 
-// linuxOpcodes are those of the programs, of a reliable connection and of an unreliable one; the
-// requests and answers of either side.
+// linuxOpcodes lists the opcodes that the programs use over reliable and unreliable connections:
+// each side's requests and answers.
 var linuxOpcodes = []int{6, 7, 8, 12, 13, 14, 15, 17, 18, 20, 0x26, 0x27, 0x28}
 
 // withLinux runs all programs with n messages each.
@@ -187,7 +188,7 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 		"ib_write_bw" + flags(large+",-c,UC"),
 	}
 	measured := []perf.Test{{Op: perf.Write}, {Op: perf.Read, Latency: true}, {Op: perf.Send}, {Op: perf.Write, Latency: true}, {Op: perf.Send, Latency: true}}
-	if s.impair != "" { // write_lat leaves without knowing that its last message is acknowledged
+	if s.impair != "" { // write_lat ends before its last message is acknowledged
 		measured = slices.DeleteFunc(measured, func(test perf.Test) bool { return test == perf.Test{Op: perf.Write, Latency: true} })
 	}
 	for _, to := range []string{"," + own, ""} {
@@ -221,7 +222,7 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 			}
 			l.check(t, p.mr.Bytes()[:4096])
 		}
-		p.check(server.Close()) // vnic guest perf listens there, too
+		p.check(server.Close()) // vnic guest perf listens on the same port
 		to := fmt.Sprintf("%s:%d", guest, perftest.Port)
 		p.drive(to, 1024, func(r *perftest.Keys) {
 			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Write, RemoteAddr: r.Addr, RKey: r.RKey})
@@ -274,11 +275,11 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 	})
 }
 
-// check looks at what the guest's program did to the function's memory.
+// check checks what the guest's program did to the function's memory.
 func (l *linuxLab) check(t testing.TB, memory []byte) {
 	t.Helper()
 	switch said := l.said(t); {
-	case strings.HasPrefix(said, "ib_read_"): // it reads
+	case strings.HasPrefix(said, "ib_read_"): // the guest only reads
 	case !strings.HasPrefix(said, "ib_atomic"):
 		if bytes.Equal(memory, make([]byte, len(memory))) {
 			t.Errorf("%s: nothing arrived", said)
@@ -301,7 +302,8 @@ type linuxLab struct {
 	ends  []func()
 }
 
-// stop ends the guest and the NICs, on the thread that started them: they die with it.
+// stop ends the guest and the NICs. It runs on the thread that started them, since they die with
+// that thread.
 func (l *linuxLab) stop() {
 	if l.t.Failed() {
 		l.report(l.t)
@@ -332,7 +334,7 @@ func newLinuxNICs(t testing.TB, ctx context.Context, s linuxSetting) *linuxLab {
 	}
 	ip(t, "link add ubr mtu 4500 type bridge", "link set ubr up")
 	for _, bridge := range []string{"gbr1", "gbr2"} {
-		ip(t, "link add "+bridge+" type bridge", "link set "+bridge+" arp off up") // it must not answer for vp1
+		ip(t, "link add "+bridge+" type bridge", "link set "+bridge+" arp off up") // the bridge must not answer ARP for vp1
 	}
 	hosts := 1
 	if s.two {
@@ -375,7 +377,7 @@ func (l *linuxLab) control(host int) string {
 	return filepath.Join(l.dir, fmt.Sprintf("control%d", host))
 }
 
-// counters are those of a NIC.
+// counters returns the counters of a NIC.
 func (l *linuxLab) counters(t testing.TB, host int) control.Counters {
 	t.Helper()
 	c, err := control.NewClient(l.control(host)).Counters(t.Context())
@@ -443,12 +445,12 @@ func (l *linuxLab) said(t testing.TB) string {
 	return line.Test
 }
 
-// stockKernel has a guest's kernel say everything on its console, and what its tasks and processors
-// do when it is asked by SysRq.
+// stockKernel makes a guest's kernel print all messages on its console, and allows SysRq, which
+// prints what tasks and processors do.
 var stockKernel = []string{"ignore_loglevel", "sysrq_always_enabled"}
 
-// report says how things are with NICs and guest of a test that failed: who is stuck cannot be told
-// otherwise.
+// report logs the state of the NICs and the guest of a failed test, since otherwise nobody can tell
+// what is stuck.
 func (l *linuxLab) report(t testing.TB) {
 	t.Helper()
 	for host := 1; host <= l.hosts; host++ {
@@ -462,8 +464,8 @@ func (l *linuxLab) report(t testing.TB) {
 	}
 }
 
-// askKernel has a guest print on its console what its processors and its tasks do. The keyboard's
-// interrupt does that even where no program gets its turn.
+// askKernel makes a guest print on its console what its processors and tasks do. It uses the
+// keyboard's interrupt, which works even if no program gets processor time.
 func askKernel(t testing.TB, vm *qemu.Process) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -477,11 +479,11 @@ func askKernel(t testing.TB, vm *qemu.Process) {
 			t.Logf("guest: SysRq %s: %v", letter, err)
 			return
 		}
-		time.Sleep(time.Second) // the kernel has no answer to that
+		time.Sleep(time.Second) // the kernel does not confirm it
 	}
 }
 
-// keepLog leaves a guest's console where VNIC_DRIVER_LOG says, else in the test's log.
+// keepLog writes a guest's console to the folder in VNIC_DRIVER_LOG, or to the test's log.
 func keepLog(t testing.TB, name string, text []byte) {
 	if dir := os.Getenv("VNIC_DRIVER_LOG"); dir != "" {
 		file := filepath.Join(dir, fmt.Sprintf("%s.%d.log", name, os.Getpid()))

@@ -11,24 +11,24 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// What runs between a function with the Linux driver and Soft-RoCE: each program with its server in
-// one guest and then in the other, over IPv4 and IPv6, on one NIC and through the tunnel between
-// two, with losses too. perftest does not look at the bytes, so verifyingCells do.
+// Programs run between a function with the Linux driver and Soft-RoCE: each with its server in one
+// guest and then in the other, over IPv4 and IPv6, on one NIC and through the tunnel between two,
+// also with losses. perftest does not verify the data; verifyingCells do.
 
-// cell is a program that both guests run. The client's command is the server's and its address, or
-// what stands behind |.
+// cell is a program that both guests run. The client's command is the server's with its address
+// appended, or the part behind |.
 type cell struct {
 	command string
-	rows    int // of perftest's figures
+	rows    int // rows of perftest's figures
 }
 
 const (
 	cellRuns = 50 // -n
-	fewRuns  = 5  // -n, where all sizes are
+	fewRuns  = 5  // -n, with all sizes
 	allSizes = 23 // 2 to 8388608 bytes
 )
 
-// service is a way to connect queue pairs, with what perftest can do by it.
+// service is a way to connect queue pairs, with the operations that perftest has for it.
 type service struct{ flags, operations string }
 
 // A timeout of a second suits busy machines.
@@ -36,7 +36,7 @@ var (
 	reliable   = service{"{dev} -x {gid} -u 18", "write read send atomic"}
 	unreliable = service{"{dev} -x {gid} -c UC", "write send"}
 	datagrams  = service{"{dev} -x {gid} -c UD", "send"}
-	// byCM has addresses of IPv4 only, in perftest 4.5.
+	// byCM works only with IPv4 addresses in perftest 4.5.
 	byCM = service{"-R -F", "write read send atomic"}
 )
 
@@ -52,7 +52,7 @@ func (s service) cells() (cells []cell) {
 	return cells
 }
 
-// sizeCells have all sizes.
+// sizeCells run with all sizes.
 var sizeCells = []cell{
 	{"ib_write_bw " + reliable.flags + " -a -n 5", allSizes},
 	{"ib_read_bw " + reliable.flags + " -o 16 -a -n 5", allSizes},
@@ -62,29 +62,30 @@ var sizeCells = []cell{
 	{"ib_send_lat " + reliable.flags + " -a -n 5", allSizes},
 }
 
-// verifyingCells compare what arrived: rping what READ and WRITE brought, the others what SEND did.
+// verifyingCells compare the data that arrived: rping that of READ and WRITE, the others that of
+// SEND.
 var verifyingCells = []cell{
 	{command: "rping -s -V -C 30 -S 60000{any}|rping -c -V -C 30 -S 60000 -a {peer}"},
 	{command: "ibv_rc_pingpong {pp} -c -s 60000 -n 50"},
 	{command: "ibv_srq_pingpong {pp} -c -n 50"},
 }
 
-// libfabricCells have addresses of IPv4 only.
+// libfabricCells work only with IPv4 addresses.
 var libfabricCells = []cell{{command: "fi_pingpong -p verbs -e msg -c -I 20 -S 60000"}}
 
-// unreliableCells wait for ever for what is lost.
+// unreliableCells wait for ever if a packet is lost.
 var unreliableCells = slices.Concat(unreliable.cells(), datagrams.cells(), []cell{
 	{command: "ibv_uc_pingpong {pp} -c -s 9000 -n 50"},
 	{command: "ibv_ud_pingpong {pp} -c -s 2000 -n 50"},
 	{command: "udaddy{family}|udaddy{family} -s {peer}"},
 })
 
-// TestLongRoCEDriver is one NIC, over IPv4.
+// TestLongRoCEDriver runs all programs on one NIC, over IPv4.
 func TestLongRoCEDriver(t *testing.T) {
 	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, reliable.cells(), unreliableCells, verifyingCells, libfabricCells)
 }
 
-// TestLongRoCEDriverCM has rdma_cm connect all queue pairs.
+// TestLongRoCEDriverCM lets rdma_cm connect all queue pairs.
 func TestLongRoCEDriverCM(t *testing.T) {
 	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, byCM.cells(), cmCells)
 }
@@ -95,27 +96,27 @@ var cmCells = []cell{
 	{command: "rdma_server|rdma_client -s {peer}"},
 }
 
-// TestLongRoCEDriverSizes has all sizes of perftest.
+// TestLongRoCEDriverSizes runs all sizes of perftest.
 func TestLongRoCEDriverSizes(t *testing.T) {
 	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, sizeCells)
 }
 
-// TestLongRoCEDriverIPv6 is one NIC, over IPv6.
+// TestLongRoCEDriverIPv6 runs on one NIC, over IPv6.
 func TestLongRoCEDriverIPv6(t *testing.T) {
 	onTheWire(t, linuxSetting{gid: "fd00:100::11"}, reliable.cells(), unreliableCells, verifyingCells, cmCells[:1])
 }
 
-// TestLongRoCEDriverTunnel is two NICs, over IPv4.
+// TestLongRoCEDriverTunnel runs between two NICs, over IPv4.
 func TestLongRoCEDriverTunnel(t *testing.T) {
 	onTheWire(t, linuxSetting{gid: "192.168.100.11", two: true}, reliable.cells(), unreliableCells, verifyingCells, libfabricCells)
 }
 
-// TestLongRoCEDriverTunnelIPv6 is two NICs, over IPv6.
+// TestLongRoCEDriverTunnelIPv6 runs between two NICs, over IPv6.
 func TestLongRoCEDriverTunnelIPv6(t *testing.T) {
 	onTheWire(t, linuxSetting{gid: "fd00:100::11", two: true}, reliable.cells(), unreliableCells, verifyingCells)
 }
 
-// someLost is what either NIC does to packets of the other.
+// someLost is the impairment of the packets that each NIC receives from the other.
 const someLost = "{loss: 1%, duplicate: 1%, reorder: 1%}"
 
 // TestLongRoCEDriverLosses loses packets between two NICs, over IPv4.
@@ -147,7 +148,7 @@ func onTheWire(t *testing.T, s linuxSetting, groups ...[]cell) {
 	})
 }
 
-// run runs a program, and looks at what both said and at what the NIC counted meanwhile.
+// run runs a program, and checks the output of both ends and what the NIC counted meanwhile.
 func (l *wiredLab) run(t *testing.T, server int, c cell) {
 	first, second, found := strings.Cut(c.command, "|")
 	if !found {
@@ -183,8 +184,8 @@ func (l *wiredLab) explain(t *testing.T) {
 	}
 }
 
-// perftestRow is bytes, iterations, and figures, which now and then are 0, inf or nan
-// by the emulated CPU's clock.
+// perftestRow matches bytes, iterations and figures. These are 0, inf or nan now and then, because
+// of the emulated CPU's clock.
 var perftestRow = regexp.MustCompile(`(?m)^ *\d+ +(\d+)(?:[ \t]+(?:[\d.]+|inf|-?nan))+[ \t]*$`)
 
 // check looks for perftest's figures.

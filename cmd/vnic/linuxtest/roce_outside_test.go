@@ -10,24 +10,24 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// outsideSetting is how a host outside is joined to the NIC (docs/roce.md, "A host with a RoCE
-// NIC"). The outside is a network namespace with a bridge and the stock guest, at the other end of
-// a veth that stands for the physical interface: it is in bridge gbr2.
+// outsideSetting describes how a host outside is connected to the NIC (docs/roce.md, "A host with a
+// RoCE NIC"). The outside is a network namespace with a bridge and the stock guest. A veth, which
+// stands for the physical interface, leads there; its near end is in bridge gbr2.
 type outsideSetting struct {
 	function string    // VF 2's configuration
 	address  string    // of the stock guest
 	commands []string  // of ip, on the host
-	guests   [2]string // what each guest's shell is told beside its address
+	guests   [2]string // further commands for each guest's shell, besides setting its address
 }
 
-// switched has the outside in the network of the function's port.
+// switched puts the outside into the network of the function's port.
 var switched = outsideSetting{
 	function: `      - {vf: 2, tenant: 100, address: 192.168.100.12, trust: true, port: {mode: bridged, name: vp2, bridge: gbr2, addresses: [192.168.100.22]}}
 `,
 	address: "192.168.100.22", guests: [2]string{"true", "true"},
 }
 
-// routed has a router between, which is the host's own namespace.
+// routed puts a router between: the host's own namespace.
 var routed = outsideSetting{
 	function: `      - {vf: 2, tenant: 100, address: 192.168.100.12, port: {mode: direct, name: vp2}}
 tenants:
@@ -40,8 +40,8 @@ tenants:
 	guests:   [2]string{"ip route add 10.20.0.0/16 dev eth0", "ip route add 192.168.100.0/24 via 10.20.0.1"},
 }
 
-// outsideCells are one of each kind. Packets of ibv_…_pingpong do not pass routers: their hop limit
-// is 1.
+// outsideCells has one program of each kind. Packets of ibv_…_pingpong do not pass routers, because
+// their hop limit is 1.
 var outsideCells = []cell{
 	{"ib_write_bw " + reliable.flags + " -s 9000 -n 50", 1},
 	{"ib_read_bw " + reliable.flags + " -s 9000 -o 16 -n 50", 1},
@@ -51,7 +51,7 @@ var outsideCells = []cell{
 	{command: "fi_pingpong -p verbs -e msg -c -I 20 -S 60000"},
 }
 
-// TestLongRoCEOutside: hosts outside are reached, and reach the function.
+// TestLongRoCEOutside: the function reaches hosts outside, and they reach it.
 func TestLongRoCEOutside(t *testing.T) {
 	for name, o := range map[string]*outsideSetting{"switched": &switched, "routed": &routed} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestLongRoCEOutside(t *testing.T) {
 	}
 }
 
-// goOutside makes the outside.
+// goOutside creates the outside.
 func (l *wiredLab) goOutside(t testing.TB, commands []string) {
 	t.Helper()
 	lan, err := netns.NewSpace()

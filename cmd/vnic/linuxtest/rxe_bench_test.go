@@ -22,15 +22,15 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// What the guests need beside vnic to measure Soft-RoCE. The libraries that
-// perftest is linked with come by themselves.
+// Packages and modules that the guests need besides vnic to measure Soft-RoCE. The libraries that
+// perftest is linked with are added automatically.
 var (
 	rxePrograms = []string{"ib_write_bw", "ib_write_lat"}
 	rxeModules  = []string{"virtio_net", "crc32_generic", "rdma_rxe", "ib_uverbs"}
 	rxeProvider = []string{"/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "/etc/libibverbs.d/rxe.driver"}
 )
 
-// rxeRuns is odd: medians are reported.
+// rxeRuns is odd, because medians are reported.
 const rxeRuns = 5
 
 // BenchmarkRXE measures RDMA between two QEMU guests by vnic, with doorbells in
@@ -63,7 +63,7 @@ func BenchmarkRXE(b *testing.B) {
 	}
 }
 
-// perfMachine is a guest with both systems' programs.
+// perfMachine is a guest with the programs of both systems.
 func perfMachine(b *testing.B, ctx context.Context, programs []string) qemu.Machine {
 	cache, err := image.DefaultCache()
 	if err != nil {
@@ -126,10 +126,10 @@ func besideRXE(l *vnictest.Lab, ctx context.Context, m qemu.Machine) (bandwidth,
 	return nil, nil
 }
 
-// rxeRow finds the numbers of the row behind the columns' names.
+// rxeRow matches the numbers in the row after the names of the columns.
 var rxeRow = regexp.MustCompile(`(?m)^ #bytes.*\n((?: *[\d.]+)+)`)
 
-// measurements reads what the client says to its end.
+// measurements reads the client's output to its end.
 func measurements(l *vnictest.Lab, vm *qemu.Process) (bandwidth, latency map[string][]float64) {
 	bandwidth, latency = map[string][]float64{}, map[string][]float64{}
 	n := 0

@@ -23,7 +23,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// umlConfig has a guest with a port in its memory, and a port of the host.
+// umlConfig has a guest with a port in its memory, and a port on the host.
 const umlConfig = `
 nic: {host: 1}
 control: %[1]s/control
@@ -35,8 +35,8 @@ functions:
       - {vf: 2, tenant: 100, address: 192.168.100.12, port: {mode: direct, name: vp2, mtu: 1500}}
 `
 
-// umlScript is what the guest does. Its device has no MAC of its own: User Mode Linux would ask the
-// NIC for that by a message which QEMU must not be offered.
+// umlScript is what the guest does. Its device has no MAC address of its own: User Mode Linux would
+// ask the NIC for one by a protocol feature that must not be offered to QEMU.
 const umlScript = `set -ex
 busybox ip link set eth0 address %[1]s
 busybox ip link set eth0 up
@@ -52,9 +52,9 @@ busybox ping -c 1 -W 20 192.168.100.12
 echo all done
 `
 
-// TestUserModeLinux has Debian's User Mode Linux on a port in its memory. Its driver is an
-// independent one: it hands over sockets where others have eventfds, sends the messages in another
-// order, and has the guest's memory in one region that begins in the middle of a file.
+// TestUserModeLinux: Debian's User Mode Linux works on a port in its memory. Its driver is another
+// implementation of the protocol: it passes sockets instead of eventfds, sends the messages in
+// another order, and has the guest's memory in one region that begins in the middle of a file.
 func TestUserModeLinux(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a guest")
@@ -83,7 +83,7 @@ func TestUserModeLinux(t *testing.T) {
 	if err != nil || len(modules) != 1 {
 		t.Fatalf("modules of User Mode Linux: %v, %v", modules, err)
 	}
-	if err := vnictest.Build(initd, "../../../qemu/testguest"); err != nil { // vnic would fill the guest's memory
+	if err := vnictest.Build(initd, "../../../qemu/testguest"); err != nil { // vnic itself would fill the guest's memory
 		t.Fatal(err)
 	}
 	ramfs := image.Initramfs{
@@ -119,8 +119,8 @@ func TestUserModeLinux(t *testing.T) {
 		guest := exec.CommandContext(ctx, filepath.Join(root, "usr/bin/linux.uml"),
 			"mem=128M", "initrd="+initrd, "con=null", "con0=null,fd:1", "ssl1=null,fd:2", "uml_dir="+dir, "umid=guest",
 			"virtio_uml.device="+filepath.Join(dir, "p1")+":1", "quiet", "--", "/bin/busybox", "sh", "/script")
-		guest.Env = append(os.Environ(), "TMPDIR=/dev/shm")                                 // where its memory is, for a port takes only tmpfs
-		guest.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // it has a process for each of its own
+		guest.Env = append(os.Environ(), "TMPDIR=/dev/shm")                                 // its memory is a file there: a port takes only files on tmpfs
+		guest.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // it runs each of its processes as a process of the host
 		guest.Cancel = func() error { return syscall.Kill(-guest.Process.Pid, syscall.SIGKILL) }
 		said, err := guest.CombinedOutput()
 		if err != nil || !bytes.Contains(said, []byte("all done")) {
@@ -135,7 +135,7 @@ func TestUserModeLinux(t *testing.T) {
 	})
 }
 
-// serveBytes gives a guest bytes by HTTP, and returns what it sends back to the discard port.
+// serveBytes offers a guest bytes by HTTP, and returns what the guest sends to the discard port.
 func serveBytes(t *testing.T, b []byte) (back <-chan []byte) {
 	t.Helper()
 	web, err := net.Listen("tcp", "192.168.100.12:80")

@@ -40,10 +40,10 @@ control: %[2]s.control
 
 const hotPlugMAC = "02:56:4e:01:00:02"
 
-// TestLongHotPlug starts a guest with one of its functions by the printed line, and
-// plugs in while it runs another one's window and port, takes them away and gives
-// them again, and the window of a VF that was not even enabled when it started.
-// TestInsideHotPlug is what runs there.
+// TestLongHotPlug starts a guest with one of its functions by the printed line. While it runs, the
+// test plugs in the window and the port of another function, unplugs them and plugs them in again,
+// and then the window of a VF that was not enabled when the guest started. The guest runs
+// TestInsideHotPlug.
 func TestLongHotPlug(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")

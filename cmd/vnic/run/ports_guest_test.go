@@ -19,8 +19,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// portGuestConfig has a guest with a port in its memory, one that it gets while it runs, and a port
-// of the host.
+// portGuestConfig has a guest with a port in its memory and another that it gets while it runs, and
+// a port on the host.
 const portGuestConfig = `
 nic: {host: 1}
 control: %[1]s/control
@@ -35,10 +35,11 @@ attach:
   - {type: vhost-user, socket: %[1]s/g1.sock, cid: 1001}
 `
 
-// TestLongGuestPortOfQEMU and TestLongGuestPortOfNewQEMU have Linux in a QEMU, of Debian 12 and of
-// its backports, on ports in its memory, the first of two pairs of queues: QEMU 7.2 says each piece
-// of memory once for each. iperf3 goes to the host and back, a second port is plugged in by its
-// monitor, and a NIC is killed with its supervisor and started again.
+// TestLongGuestPortOfQEMU and TestLongGuestPortOfNewQEMU: Linux in a QEMU, that of Debian 12 or
+// that of its backports, works on ports in its memory. The first port has two pairs of queues, for
+// each of which QEMU 7.2 announces each piece of memory once. iperf3 runs to the host and back, a
+// second port is plugged in by QEMU's monitor, and a NIC is killed with its supervisor and started
+// again.
 func TestLongGuestPortOfQEMU(t *testing.T) { guestPortInQEMU(t, "qemu-system-x86_64") }
 
 func TestLongGuestPortOfNewQEMU(t *testing.T) {

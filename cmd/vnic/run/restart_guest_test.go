@@ -18,9 +18,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestLongGuestRestarts kills QEMU in the middle of its guest's work, and later the
-// NIC under a running guest. Each time the same command, on the same socket,
-// serves a guest that attaches and works.
+// TestLongGuestRestarts kills QEMU in the middle of its guest's work, and later the NIC under a
+// running guest. Each time the same command, with the same socket, then serves a guest that
+// attaches and works.
 func TestLongGuestRestarts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
@@ -48,7 +48,8 @@ func TestLongGuestRestarts(t *testing.T) {
 				}
 			}
 		}()
-		// attached waits until the guest has said so: it is then waiting for its peer.
+		// attached waits until the guest has printed that it is attached; it then waits for its
+		// peer.
 		attached := func(lines *bufio.Scanner) {
 			t.Helper()
 			if !lines.Scan() {

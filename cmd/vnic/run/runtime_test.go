@@ -187,7 +187,7 @@ func TestPortsAtRunTime(t *testing.T) {
 			return nil
 		})
 
-		// A worker that is killed is followed by one that knows what was set, and the device stays.
+		// A killed worker is followed by one that knows the settings, and the device stays.
 		vnic(enable...)
 		if link, err = netlink.LinkByName("vp3"); err != nil {
 			t.Fatal(err)

@@ -11,10 +11,10 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// TestLongSettles: what the processes of a NIC hold does not grow with what is done to
-// it. Each thing is done often enough to have been made once, then twice as often; the
-// second half may need no more descriptors, and no more memory but for the collector's
-// pace. make soak does five times as much.
+// TestLongSettles: the resources of a NIC's processes do not grow with the number of operations.
+// Each operation is repeated until everything that is made on demand exists, and then several times
+// as often (with VNIC_SOAK, five times more). That may need no more descriptors, and no more
+// memory, apart from what the garbage collector has not freed yet.
 func TestLongSettles(t *testing.T) {
 	times := 1
 	if os.Getenv("VNIC_SOAK") != "" {
@@ -70,7 +70,7 @@ func TestLongSettles(t *testing.T) {
 	})
 }
 
-// held is what the processes of a NIC hold.
+// held is the number of resources that the processes of a NIC hold.
 type held struct {
 	supervisorFDs, workerFDs       int
 	supervisorMemory, workerMemory int // KiB
@@ -82,7 +82,8 @@ func heldBy(l *vnictest.Lab, i int) held {
 	return held{descriptorsOf(n.PID), descriptorsOf(n.Worker), status(n.PID, "RssAnon:"), status(n.Worker, "RssAnon:")}
 }
 
-// settled waits until a NIC holds no more than before. A query makes it collect garbage.
+// settled waits until a NIC holds no more than before. It queries the NIC, which makes it collect
+// garbage.
 func settled(l *vnictest.Lab, i int, before held, sameWorker bool) {
 	l.T.Helper()
 	const spare = 2 << 10 // KiB

@@ -19,10 +19,10 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// soakTime is how long TestSoak goes on, unless VNIC_SOAK says otherwise.
+// soakTime is the duration of TestSoak, unless VNIC_SOAK gives another.
 const soakTime = 15 * time.Second
 
-// soak has two NICs with their clients, and disturbs them at random.
+// soak runs two NICs with their clients, and disturbs them at random.
 type soak struct {
 	*vnictest.Lab
 	rnd    *rand.Rand
@@ -37,10 +37,9 @@ func soakArgs(h *demo.Host, device string) []string {
 	return append(h.WorkloadArgs(device, 5), "--repeat", "100000", "--recover", "2m")
 }
 
-// TestSoak kills and upgrades workers, resets functions, enables and disables VFs
-// and starts clients anew, in an order that VNIC_SOAK_SEED decides, while the
-// clients work. Nothing may be left of it: descriptors, goroutines, memory,
-// network devices, processes.
+// TestSoak: while clients work, workers are killed and upgraded, functions reset, VFs enabled and
+// disabled, and clients restarted, in an order that VNIC_SOAK_SEED decides. Nothing may be left
+// afterwards: no descriptors, goroutines, memory, network devices or processes.
 func TestSoak(t *testing.T) { soakClients(t, 1) }
 
 // TestLongSoakShards is TestSoak with NICs of two shards.
@@ -173,7 +172,7 @@ func (s *soak) settle() {
 	s.Free(1)
 }
 
-// happen causes one random disturbance and returns its name.
+// happen causes a random disturbance and returns its name.
 func (s *soak) happen() string {
 	s.T.Helper()
 	host := s.rnd.Intn(2)
@@ -227,7 +226,7 @@ func (s *soak) vnic(args ...string) {
 	})
 }
 
-// holding is what the processes of a NIC hold.
+// holding counts the resources that the processes of a NIC hold.
 type holding struct {
 	name                          string
 	supervisorFDs, workerFDs      int
@@ -242,7 +241,7 @@ type holding struct {
 func (s *soak) take() (all [2]holding) {
 	s.T.Helper()
 	for i, h := range s.Hosts {
-		// A worker that nothing was done with has what every worker needs.
+		// A worker that has just started holds only what every worker needs.
 		n := s.NIC(i, 0)
 		s.kill(n.Worker, syscall.SIGKILL)
 		n = s.NIC(i, n.Worker)
@@ -279,9 +278,9 @@ func (s *soak) take() (all [2]holding) {
 	return all
 }
 
-// goroutinesIn counts those goroutines of a dump that the program began. The runtime starts workers
-// of its collector when it needs them, and net/http a reader beside each request: how many of these
-// there are depends on the moment.
+// goroutinesIn counts the goroutines in a dump that the program started. It leaves out the
+// runtime's collector workers and net/http's reader for each request, whose number depends on the
+// moment.
 func goroutinesIn(dump string) (n int) {
 	for _, g := range strings.Split(dump, "\ngoroutine ")[1:] {
 		_, by, ok := strings.Cut(g, "\ncreated by ")

@@ -66,7 +66,7 @@ func (f *follower) hear(line workload.Output) {
 	}
 }
 
-// finish keeps the first last line.
+// finish keeps the guest's last line; later calls do nothing.
 func (f *follower) finish(line workload.Output) {
 	select {
 	case f.end <- line:
@@ -190,7 +190,7 @@ func TestGuestsSurvive(t *testing.T) {
 	})
 }
 
-// guestURL is the device of a guest that has one function.
+// guestURL is the device URL of a guest with one function.
 var guestURL = fmt.Sprintf("vsock://2:%d", abi.Port)
 
 // workloadGuest builds a guest that runs a vnic command.

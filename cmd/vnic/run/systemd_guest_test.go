@@ -13,9 +13,9 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// systemdFiles are what the guest has beside systemd and the package.
+// systemdFiles are the guest's files besides systemd and the package.
 var systemdFiles = map[string]string{
-	// PID 1 until systemd is: what an initial RAM disk and udev do elsewhere.
+	// PID 1 until systemd starts: it does what an initial RAM disk and udev do elsewhere.
 	"/sbin/boot": `#!/bin/sh
 mount -t proc proc /proc
 mount -t sysfs sys /sys

@@ -160,7 +160,7 @@ func TestGoesOnWithout(t *testing.T) {
 		if err := os.Mkdir(disk, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		// 64 KiB are full soon.
+		// 64 KiB are soon full.
 		if err := unix.Mount("vnic-test", disk, "tmpfs", 0, "size=64k,mode=700"); err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func TestGoesOnWithout(t *testing.T) {
 			l.NIC(0, n.Worker)
 			warns("capture: ")
 		}
-		// Nor does what is gone altogether.
+		// Nor does a disk that can only be read.
 		if err := errors.Join(unix.Unmount(disk, unix.MNT_DETACH), unix.Mount("vnic-test", disk, "tmpfs", unix.MS_RDONLY, "size=64k,mode=700")); err != nil {
 			t.Fatal(err)
 		}

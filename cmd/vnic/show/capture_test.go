@@ -19,8 +19,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// TestCapture captures a running NIC's packets under load, to a file and to
-// standard output.
+// TestCapture: vnic capture writes a running NIC's packets under load to a file and to standard
+// output.
 func TestCapture(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)

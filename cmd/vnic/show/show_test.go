@@ -51,7 +51,7 @@ func TestTopShowsPlainIP(t *testing.T) {
 	}
 }
 
-// TestShowAnswersOfARunningNIC asks a NIC that works.
+// TestShowAnswersOfARunningNIC: each vnic show command prints the state of a NIC at work.
 func TestShowAnswersOfARunningNIC(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)

@@ -38,10 +38,10 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// cgo says that everyThread cannot work in this program.
+// cgo reports whether err says that everyThread cannot work in this program.
 func cgo(err error) bool { return err != nil && strings.Contains(err.Error(), "built with cgo") }
 
-// tryOut is what a process can do in the sandbox and what not.
+// tryOut checks what a process can do in the sandbox, and what it cannot.
 func tryOut() error {
 	var threads sync.WaitGroup
 	enter, stop := make(chan struct{}), make(chan struct{})
@@ -72,7 +72,7 @@ func tryOut() error {
 	return statusOfAll(!cgo(err))
 }
 
-// attack tries what must not be.
+// attack tries what must fail.
 func attack() error {
 	for name, try := range map[string]func() error{
 		"execve":  func() error { return syscall.Exec("/bin/true", []string{"true"}, nil) },
@@ -122,7 +122,7 @@ func live() error {
 	return unix.Close(fd)
 }
 
-// statusOfAll reads what the kernel says of every thread.
+// statusOfAll checks the kernel's status of every thread.
 func statusOfAll(dropped bool) error {
 	all, err := filepath.Glob("/proc/self/task/*/status")
 	if err != nil || len(all) < 4 {
@@ -147,7 +147,7 @@ func statusOfAll(dropped bool) error {
 	return nil
 }
 
-// tryWithoutSeccomp enters on a kernel that has none, which a filter plays.
+// tryWithoutSeccomp enters the sandbox on a kernel without seccomp, which a filter simulates.
 func tryWithoutSeccomp() error {
 	was := denied
 	denied = []uint32{unix.SYS_SECCOMP}

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// testWorker keeps what it was given, counts in the memory kept, says what it
-// sees on every stream, and ends as its mode says.
+// testWorker keeps the descriptors that it was given, counts in the kept memory, reports on every
+// stream what it sees, and ends in the way of its mode.
 func testWorker(mode string) error {
 	w, err := Join(os.NewFile(ChannelFD, "supervisor"))
 	if err != nil {
@@ -120,7 +120,7 @@ func testWorker(mode string) error {
 	return nil
 }
 
-// testRelay connects to each worker and keeps what that says.
+// testRelay connects to each worker and keeps what the worker reports.
 type testRelay struct {
 	mu       sync.Mutex
 	said     []string
@@ -205,7 +205,7 @@ func (s *scene) noted() string {
 	return strings.Join(s.order, " ")
 }
 
-// supervise runs a supervisor of workers with a mode.
+// supervise runs a supervisor whose workers have a mode.
 func supervise(t *testing.T, mode string, change func(*Config)) *scene {
 	t.Helper()
 	t.Setenv(workerMode, mode)
@@ -284,8 +284,8 @@ func descriptors(t *testing.T) int {
 	return len(all)
 }
 
-// TestKilledWorkers kills one worker after the other. Each is given the same, and
-// what one before kept; what a worker did not take is dropped.
+// TestKilledWorkers kills one worker after the other. Each gets the same descriptors, and those
+// that an earlier one kept; what a worker does not take is dropped.
 func TestKilledWorkers(t *testing.T) {
 	s := supervise(t, "serve", nil)
 	before := 0
@@ -332,7 +332,7 @@ func pidIn(line string) (pid int) {
 	return pid
 }
 
-// TestUpgrade: SIGHUP replaces the worker, unless the new program is not fit.
+// TestUpgrade: SIGHUP replaces the worker, unless the new program fails its check.
 func TestUpgrade(t *testing.T) {
 	fit := errors.New("not fit")
 	var mu sync.Mutex
@@ -374,12 +374,12 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestFirstFails: a worker that fails from the start is not tried twice.
+// TestFirstFails: a first worker that fails is not tried again.
 func TestFirstFails(t *testing.T) {
 	if err := supervise(t, "broken", nil).wait(t); !errors.Is(err, ErrFirst) {
 		t.Errorf("%v", err)
 	}
-	// This one says nothing itself.
+	// This program prints nothing itself.
 	if err := supervise(t, "killed", nil).wait(t); err == nil || errors.Is(err, ErrFirst) || !strings.Contains(err.Error(), "signal: killed") {
 		t.Errorf("%v", err)
 	}
@@ -388,8 +388,8 @@ func TestFirstFails(t *testing.T) {
 	}
 }
 
-// TestNeverGivesUp: once a worker has served, others are tried for ever: guests cannot come back to
-// another supervisor.
+// TestNeverGivesUp: once a worker has served, the supervisor starts others for ever, because guests
+// cannot reconnect to another supervisor.
 func TestNeverGivesUp(t *testing.T) {
 	s := supervise(t, "once", nil)
 	_, pid := s.last(t, 1)
@@ -402,7 +402,7 @@ func TestNeverGivesUp(t *testing.T) {
 	}
 }
 
-// ends waits until so many workers have ended.
+// ends waits until the given number of workers have ended.
 func (s *scene) ends(t *testing.T, want int) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
@@ -418,9 +418,8 @@ func (s *scene) ends(t *testing.T, want int) {
 	}
 }
 
-// TestUpgradeFails: a worker that was upgraded to and fails, hangs, or ends soon after it was ready
-// is not tried again. What served before goes on, with the program that it ran, and the reason is
-// told.
+// TestUpgradeFails: if the worker of an upgrade fails, hangs, or ends soon after it was ready, it
+// is not tried again. The program that served before is started again, and the reason is reported.
 func TestUpgradeFails(t *testing.T) {
 	for _, tt := range []struct{ mode, program, why string }{
 		{"second", "", "broken on purpose"},
@@ -474,7 +473,7 @@ func TestUpgradeFails(t *testing.T) {
 	}
 }
 
-// spoke waits for a worker that says something with that in it.
+// spoke waits for a worker's line that contains a text.
 func (r *testRelay) spoke(t *testing.T, with string) string {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -539,7 +538,7 @@ func TestCrashLoop(t *testing.T) {
 	}
 }
 
-// TestStubborn: a worker that does not end is ended.
+// TestStubborn: a worker that does not end when it is asked to is killed.
 func TestStubborn(t *testing.T) {
 	s := supervise(t, "stubborn", func(c *Config) { c.Grace = 50 * time.Millisecond })
 	_, pid := s.last(t, 1)
@@ -551,8 +550,8 @@ func TestStubborn(t *testing.T) {
 	}
 }
 
-// TestProgramGone: when the file of the program is not there any more, workers run what the one
-// before ran.
+// TestProgramGone: if the file of the program has been removed, workers run the program of the
+// worker before.
 func TestProgramGone(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -622,7 +621,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// slowRelay tells a worker for as long as that lives.
+// slowRelay is a relay whose Attach takes as long as the worker lives.
 type slowRelay struct{ told chan struct{} }
 
 func (r *slowRelay) Attach(connect func() (*net.UnixConn, error)) {
@@ -637,9 +636,9 @@ func (r *slowRelay) Attach(connect func() (*net.UnixConn, error)) {
 
 func (r *slowRelay) Detach() {}
 
-// TestSlowRelayDelaysNobody: while the relay of one guest tells a worker for as long as it likes,
-// the others have told theirs and the worker serves; it is watched, replaced when it ends, and ended
-// in order, as any.
+// TestSlowRelayDelaysNobody: while the relay of one guest attaches slowly, the other relays have
+// attached and the worker serves. It is watched, replaced when it ends, and stopped in order, like
+// any other.
 func TestSlowRelayDelaysNobody(t *testing.T) {
 	slow := []*slowRelay{{make(chan struct{}, 16)}, {make(chan struct{}, 16)}}
 	s := supervise(t, "serve", func(c *Config) {

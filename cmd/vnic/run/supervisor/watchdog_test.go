@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// turn is a worker's thread that turns until the worker is to end.
+// turn is the event loop of a worker's thread: it turns until the worker must end.
 func turn(ctx context.Context, p *Pulse) {
 	begun := make(chan struct{})
 	go func() {
@@ -32,7 +32,7 @@ func turn(ctx context.Context, p *Pulse) {
 	<-begun
 }
 
-// kennel is a watchdog in virtual time over threads that a test makes up.
+// kennel is a watchdog in virtual time, with threads that a test simulates.
 type kennel struct {
 	watchdog
 	now     time.Time
@@ -63,8 +63,8 @@ func newKennel() *kennel {
 	return k
 }
 
-// run passes time in which every ready thread runs for a share of it, and reports after
-// how long the watchdog barked; 0: not at all.
+// run lets time pass, of which each ready thread runs for a share, and returns the time after which
+// the watchdog reported a stuck loop; 0: it did not.
 func (k *kennel) run(d time.Duration, share float64) time.Duration {
 	for at := time.Duration(0); at < d; {
 		at += k.every()
@@ -82,7 +82,8 @@ func (k *kennel) run(d time.Duration, share float64) time.Duration {
 	return 0
 }
 
-// TestWatchdogTells: a stuck event loop is told from one that may not run.
+// TestWatchdogTells: the watchdog distinguishes a stuck event loop from one that gets no processor
+// time.
 func TestWatchdogTells(t *testing.T) {
 	const long = time.Minute
 	for _, c := range []struct {
@@ -114,8 +115,8 @@ func TestWatchdogTells(t *testing.T) {
 	}
 }
 
-// TestWatchdogIsQuiet: a thread that turns, has not begun or has ended is left alone, and
-// so is one after a time in which the supervisor itself did not run.
+// TestWatchdogIsQuiet: the watchdog reports no thread that turns, has not begun or has ended, and
+// none after a time in which the supervisor itself did not run.
 func TestWatchdogIsQuiet(t *testing.T) {
 	k := newKennel()
 	for range 100 {
@@ -137,8 +138,8 @@ func TestWatchdogIsQuiet(t *testing.T) {
 	}
 }
 
-// TestWatchdogWakes: a thread that overslept turns when it is woken, and is not stuck. One that is
-// stuck is woken once.
+// TestWatchdogWakes: a thread that overslept turns when it is woken, and is not reported. One that
+// is stuck is woken once.
 func TestWatchdogWakes(t *testing.T) {
 	k := newKennel()
 	k.sleeps = true
@@ -152,7 +153,7 @@ func TestWatchdogWakes(t *testing.T) {
 	}
 }
 
-// TestRouse: a thread that waits in poll, for ever, is interrupted; the program goes on.
+// TestRouse: wake interrupts a thread that waits in poll for ever, and the program goes on.
 func TestRouse(t *testing.T) {
 	thread, ended := make(chan int), make(chan error)
 	go func() {
@@ -175,7 +176,7 @@ func TestRouse(t *testing.T) {
 	}
 }
 
-// TestThreadsOf looks at this process.
+// TestThreadsOf: the state of this process's threads is read correctly.
 func TestThreadsOf(t *testing.T) {
 	threads, err := threadsOf(os.Getpid())
 	if err != nil || len(threads) < 2 {
@@ -210,8 +211,8 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// TestStuckWorker: a worker whose thread stops turning is replaced, and its successor
-// is told.
+// TestStuckWorker: a worker whose thread stops turning is replaced, and the next worker learns of
+// it.
 func TestStuckWorker(t *testing.T) {
 	var log safeBuffer
 	s := supervise(t, "turning", func(c *Config) {
