@@ -15,12 +15,12 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// sparse is a file that has all addresses of a process, and costs nothing.
+// sparse returns a file as long as a process's address space, which takes no memory.
 func sparse(t *testing.T) int { return memfd(t, 1<<46, unix.F_SEAL_SHRINK) }
 
-// TestMemoryOverBudget: whatever way a hypervisor or a client takes to give the NIC more memory
-// than it may have mapped is refused, it hears of that, the refusal is counted, and nothing stays
-// mapped when it has left. Others have the memory that they had.
+// TestMemoryOverBudget: in whichever way a hypervisor or a client passes the NIC more memory than
+// may be mapped for it, that is refused, reported to it and counted. Nothing stays mapped after it
+// has left, and others keep their memory.
 func TestMemoryOverBudget(t *testing.T) {
 	nic := guestmem.NewBudget("the NIC", guestmem.NIC)
 	part := func(name string) *guestmem.Budget { return nic.Part(name, guestmem.Attachment) }
@@ -109,8 +109,9 @@ func TestMemoryOverBudget(t *testing.T) {
 	s.Close()
 }
 
-// TestScatteredPagesShareMappings: a guest with a vIOMMU maps single pages all over its memory.
-// They take no more mappings of the NIC's than its memory is long.
+// TestScatteredPagesShareMappings: a guest with a vIOMMU maps single pages all over its memory. The
+// number of mappings in the NIC depends on the size of that memory only, not on the number of
+// pages.
 func TestScatteredPagesShareMappings(t *testing.T) {
 	budget := guestmem.NewBudget("test", guestmem.Attachment)
 	opt := quiet()

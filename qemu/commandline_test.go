@@ -51,7 +51,7 @@ func TestCommandLineRunsInAShell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a shell makes of the printed line is what Argv says.
+	// A shell splits the printed line into the words of Argv.
 	out, err := exec.Command("sh", "-c", "printf '%s\\n' "+got).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -90,8 +90,8 @@ func TestImpossibleCommandLinesAreRefused(t *testing.T) {
 	}
 }
 
-// TestLimitsOfACommandLineAreAllowed: the borders of what a line may ask for are allowed, and one
-// step beyond is not.
+// TestLimitsOfACommandLineAreAllowed: the smallest and largest values of a command line are
+// allowed, and one beyond is not.
 func TestLimitsOfACommandLineAreAllowed(t *testing.T) {
 	good := CommandLine{Name: "g", Memory: MinMemory, Accel: TCG, Vsock: "/run/g.sock"}
 	for name, tc := range map[string]struct {
@@ -117,7 +117,8 @@ func TestLimitsOfACommandLineAreAllowed(t *testing.T) {
 	}
 }
 
-// options are those of a line from an option on, less those that every line ends with.
+// options returns the options of a command line from one option on, without those at the end of
+// every line.
 func options(t *testing.T, l *CommandLine, from string) []string {
 	t.Helper()
 	groups, err := l.Options()
@@ -135,8 +136,8 @@ func options(t *testing.T, l *CommandLine, from string) []string {
 	return all[at:]
 }
 
-// TestFunctionsFollowTheWindowsOnTheBus: functions by vfio-user follow the windows on the bus, in
-// slots of their own where there is an IOMMU, which comes before them. They need no vsock.
+// TestFunctionsFollowTheWindowsOnTheBus: functions by vfio-user follow the windows on the bus. With
+// an IOMMU, which comes before them, each has a slot of its own. They need no vsock.
 func TestFunctionsFollowTheWindowsOnTheBus(t *testing.T) {
 	l := &CommandLine{
 		Memory: 1 << 30, Accel: TCG,
@@ -200,7 +201,8 @@ func TestEightWindowsShareASlot(t *testing.T) {
 	}
 }
 
-// TestTAPPortsShowMTUAndSpeed: a port on a TAP is told its MTU and, if it is known, its speed.
+// TestTAPPortsShowMTUAndSpeed: the device of a port on a TAP has the port's MTU and, if known, its
+// speed.
 func TestTAPPortsShowMTUAndSpeed(t *testing.T) {
 	l := &CommandLine{
 		Memory: 1 << 30, Accel: TCG, Vsock: "/run/g",
@@ -222,8 +224,8 @@ func TestTAPPortsShowMTUAndSpeed(t *testing.T) {
 	}
 }
 
-// TestBusHasRoomForSoManyDevices: a bus has room for so many windows and functions, of both kinds
-// together.
+// TestBusHasRoomForSoManyDevices: the number of windows and functions together is limited by the
+// room on the bus.
 func TestBusHasRoomForSoManyDevices(t *testing.T) {
 	for _, tt := range []struct {
 		windows, functions int
@@ -261,8 +263,8 @@ func TestBusHasRoomForSoManyDevices(t *testing.T) {
 	}
 }
 
-// TestDiskFormatIsNeverReadFromTheDisk: a disk has the format that the user says, else the one that
-// its name says, else it is raw; never one that the guest has written into it.
+// TestDiskFormatIsNeverReadFromTheDisk: a disk has the format that the user gives, or the one of
+// its file name, or raw; never one that the guest has written into it.
 func TestDiskFormatIsNeverReadFromTheDisk(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range []struct{ name, content, said, want string }{
@@ -288,8 +290,7 @@ func TestDiskFormatIsNeverReadFromTheDisk(t *testing.T) {
 	}
 }
 
-// TestWordsAreQuotedForAShell: a word is quoted for a shell if anything in it may mean something
-// there.
+// TestWordsAreQuotedForAShell: a word is quoted if it has a character that a shell may interpret.
 func TestWordsAreQuotedForAShell(t *testing.T) {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,:/+@%"
 	for r := rune(1); r < 0x100; r++ {

@@ -20,9 +20,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestThousandsOfRangesAreUnmappedAtOnce: with an IOMMU a guest has thousands of ranges, and takes
-// all back at once when it reboots. The sessions hear of that once, not for each range: QEMU and
-// its guest wait meanwhile.
+// TestThousandsOfRangesAreUnmappedAtOnce: a guest with an IOMMU maps thousands of ranges, and
+// unmaps all at once when it reboots. The sessions are told once, not for each range, because QEMU
+// and its guest wait meanwhile.
 func TestThousandsOfRangesAreUnmappedAtOnce(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	s := accepted(t, v)
@@ -62,8 +62,8 @@ func TestThousandsOfRangesAreUnmappedAtOnce(t *testing.T) {
 	}
 }
 
-// TestUnmappingAPartKeepsTheRest: when QEMU takes back a part of what it mapped, the function keeps
-// the rest, and each byte of it is where it was; the memory goes when the last part does.
+// TestUnmappingAPartKeepsTheRest: if QEMU unmaps a part of a range, the function keeps the rest,
+// with each byte at the same address. The memory is released with the last part.
 func TestUnmappingAPartKeepsTheRest(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	var mem queues.Memory
@@ -106,8 +106,8 @@ func TestUnmappingAPartKeepsTheRest(t *testing.T) {
 	}
 }
 
-// TestRangeLiesWithinItsFile: a range of DMA addresses may have all of its file, and none behind
-// its end; a file is kept as long as a range has it, and is mapped once for writing and once for
+// TestRangeLiesWithinItsFile: a range of DMA addresses may cover all of its file, but nothing past
+// its end. A file is kept as long as a range uses it, and is mapped once for writing and once for
 // reading.
 func TestRangeLiesWithinItsFile(t *testing.T) {
 	const size = 0x4000
@@ -212,9 +212,9 @@ const scatteredPage = 4096
 func page(addr uint64) vfiouser.Range { return vfiouser.Range{Addr: addr, Size: scatteredPage} }
 
 // TestScatteredPagesAreWhereTheyWereMapped: behind an IOMMU the guest's pages come and go in any
-// order, and neighbours in addresses are anywhere in memory. After each step every byte is where a
-// list of pages says, also for accesses that cross from one page into the next; a range that
-// overlaps another changes nothing (DEV-1103).
+// order, and pages with neighbouring addresses are anywhere in memory. After each step every byte
+// is where the test's own list of pages has it, also in accesses that cross from one page into the
+// next. A range that overlaps another is refused and changes nothing (DEV-1103).
 func TestScatteredPagesAreWhereTheyWereMapped(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	mem := watchMemory(t, accepted(t, v))
@@ -274,8 +274,8 @@ func TestScatteredPagesAreWhereTheyWereMapped(t *testing.T) {
 	})
 }
 
-// TestUnmappedMemoryIsNotTouched: memory that is taken back while the device writes to it is not
-// touched after the answer, although its file goes with it.
+// TestUnmappedMemoryIsNotTouched: memory that is unmapped while the device writes to it is not
+// touched after the reply, even though its file is closed.
 func TestUnmappedMemoryIsNotTouched(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	mem := watchMemory(t, accepted(t, v))
@@ -309,8 +309,8 @@ func TestUnmappedMemoryIsNotTouched(t *testing.T) {
 	}
 }
 
-// TestTooManyRangesAreRefused: ranges and files that are too many are refused, with what to do
-// about it in the log, and those that are there stay.
+// TestTooManyRangesAreRefused: too many ranges or files are refused, the log says what to do, and
+// the existing ones stay.
 func TestTooManyRangesAreRefused(t *testing.T) {
 	var log bytes.Buffer
 	path := filepath.Join(t.TempDir(), "f")
@@ -379,9 +379,9 @@ func TestTooManyRangesAreRefused(t *testing.T) {
 	g.mu.Unlock()
 }
 
-// TestWindowIsNoTargetOfDMA: memory that turns out to be another function's window is no target of
-// DMA any more. A worker that begins learns of functions one by one, and of all a guest's memory
-// with the first.
+// TestWindowIsNoTargetOfDMA: memory that turns out to be the window of another function is no
+// longer a target of DMA. That happens when a worker begins: it learns of functions one by one, but
+// of all memory of a guest with the first.
 func TestWindowIsNoTargetOfDMA(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	mem := watchMemory(t, accepted(t, v))

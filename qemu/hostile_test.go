@@ -25,7 +25,8 @@ func packet(op vsock.Op, src uint32) vsock.Header {
 	return vsock.Header{SrcCID: testCID, DstCID: vsock.HostCID, SrcPort: src, DstPort: testPort, Type: vsock.TypeStream, Op: op, BufAlloc: 1 << 18}
 }
 
-// TestSpoofedPacketsAreDropped sends under other guests' context IDs, then works on.
+// TestSpoofedPacketsAreDropped: packets with other guests' context IDs are dropped, and the guest's
+// own flows go on.
 func TestSpoofedPacketsAreDropped(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
@@ -69,7 +70,7 @@ func TestBrokenRingWorksAfterAReset(t *testing.T) {
 	}
 }
 
-// TestSecondQEMUIsTurnedAway: a second QEMU is turned away while the first is served.
+// TestSecondQEMUIsTurnedAway: a second QEMU is disconnected while the first is served.
 func TestSecondQEMUIsTurnedAway(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
@@ -89,7 +90,7 @@ func TestReservedContextIDsAreRefused(t *testing.T) {
 	}
 }
 
-// TestHostConnectsToTheGuest connects to a port in the guest.
+// TestHostConnectsToTheGuest: the host can connect to a port on which the guest listens.
 func TestHostConnectsToTheGuest(t *testing.T) {
 	v, _ := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
@@ -119,8 +120,8 @@ func TestHostConnectsToTheGuest(t *testing.T) {
 	}
 }
 
-// TestNothingLeaks counts descriptors and goroutines over guests that come, load
-// the device, reboot and die.
+// TestNothingLeaks: guests that come, load the device, reboot and die leave no descriptor and no
+// goroutine.
 func TestNothingLeaks(t *testing.T) {
 	life := func() {
 		v, err := ListenVhostUser(t.TempDir()+"/s", testCID, quiet())
@@ -192,7 +193,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// TestCloseEndsEverySession ends everything from our side.
+// TestCloseEndsEverySession: Close ends all sessions and connections from our side.
 func TestCloseEndsEverySession(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
@@ -282,9 +283,8 @@ func blockWrites(t *testing.T, fd int) {
 	}
 }
 
-// TestFullCallHoldsUpNobody: QEMU makes the call eventfds of its rings block. The flows
-// are locked while the driver is notified, and a shard that ends a session wants that
-// lock.
+// TestFullCallHoldsUpNobody: nobody waits if QEMU makes the call eventfds of its rings block. The
+// flows are locked while the driver is notified, and a shard that ends a session needs that lock.
 func TestFullCallHoldsUpNobody(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
@@ -313,8 +313,8 @@ func TestFullCallHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestFullVectorHoldsUpNobody: QEMU makes the eventfd of an interrupt vector block. It is
-// the shard that raises it.
+// TestFullVectorHoldsUpNobody: the shard, which raises interrupts, does not wait if QEMU makes the
+// eventfd of a vector block.
 func TestFullVectorHoldsUpNobody(t *testing.T) {
 	w, err := ivshmem.NewWindow(1, abi.FunctionVF)
 	if err != nil {
@@ -340,8 +340,8 @@ func TestFullVectorHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestBlockingKickLeavesTheSocketFree: QEMU makes its kick eventfd blocking. When it has left, its
-// socket must be free for the next.
+// TestBlockingKickLeavesTheSocketFree: after a QEMU that made its kick eventfd blocking has left,
+// its socket is free for the next one.
 func TestBlockingKickLeavesTheSocketFree(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})

@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestQEMUStaysAsItWasAfterARefusedPlug asks real QEMUs for what they cannot do; each stays as it
-// was.
+// TestQEMUStaysAsItWasAfterARefusedPlug: a real QEMU that refuses to plug something in is unchanged
+// afterwards.
 func TestQEMUStaysAsItWasAfterARefusedPlug(t *testing.T) {
 	_, err := exec.LookPath("qemu-system-x86_64")
 	need(t, err == nil, "qemu-system-x86_64 is not installed")
@@ -78,8 +78,8 @@ func TestQEMUStaysAsItWasAfterARefusedPlug(t *testing.T) {
 	}
 }
 
-// TestFunctionIsPluggedIntoARunningQEMU plugs a function into a QEMU that knows vfio-user and whose
-// guest does not run. One with MSI-X is not to be unplugged.
+// TestFunctionIsPluggedIntoARunningQEMU: a function can be plugged into a QEMU with vfio-user whose
+// guest does not run. A function with MSI-X must not be unplugged.
 func TestFunctionIsPluggedIntoARunningQEMU(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

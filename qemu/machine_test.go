@@ -72,7 +72,8 @@ func TestImpossibleMachinesAreRefused(t *testing.T) {
 	}
 }
 
-// TestLimitsOfAMachineAreAllowed: the borders of what a machine may be, and one step beyond.
+// TestLimitsOfAMachineAreAllowed: the smallest and largest values of a machine are allowed, and one
+// beyond is not.
 func TestLimitsOfAMachineAreAllowed(t *testing.T) {
 	used := len(strings.Join(baseKernelArgs, " ")) + 1 // with the space behind
 	for name, tt := range map[string]struct {
@@ -104,8 +105,8 @@ func TestLimitsOfAMachineAreAllowed(t *testing.T) {
 	}
 }
 
-// TestDevicesOfAMachineKeepTheirOrder: TAPs are inherited in the order of the NICs that have one;
-// windows, functions and root ports are as in a line.
+// TestDevicesOfAMachineKeepTheirOrder: QEMU inherits the TAPs in the order of the NICs that have
+// one; windows, functions and root ports are placed as in a CommandLine.
 func TestDevicesOfAMachineKeepTheirOrder(t *testing.T) {
 	m := Machine{
 		Binary: "/nonexistent/qemu", Kernel: "k", Console: FileChardev("c"), Accel: KVM,
@@ -139,8 +140,8 @@ func TestDevicesOfAMachineKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestMachineAsksQEMUsVersionOnce: what a port needs of its QEMU depends on the version, which that
-// QEMU is asked once.
+// TestMachineAsksQEMUsVersionOnce: the arguments of a port depend on QEMU's version, for which the
+// program is run once.
 func TestMachineAsksQEMUsVersionOnce(t *testing.T) {
 	dir := t.TempDir()
 	script, asked := filepath.Join(dir, "qemu"), filepath.Join(dir, "asked")

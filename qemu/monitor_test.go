@@ -154,8 +154,8 @@ func checkSays(t *testing.T, what string, err error, says string) {
 	}
 }
 
-// TestStatusHasEachDevice checks the status that is read from a QEMU: each device with its backend
-// and its place.
+// TestStatusHasEachDevice: the status of a QEMU has each device with its backend and its place on
+// the bus.
 func TestStatusHasEachDevice(t *testing.T) {
 	m := &monitor{answers: aGuest()}
 	s, err := Inspect(t.Context(), m.dial(t))
@@ -192,7 +192,7 @@ func TestStatusHasEachDevice(t *testing.T) {
 }
 
 // TestWindowIsPluggedIntoAFreeRootPort: a window is a chardev and a device on the first free root
-// port. What was made is taken back when the rest is refused.
+// port. If a step is refused, the earlier ones are undone.
 func TestWindowIsPluggedIntoAFreeRootPort(t *testing.T) {
 	const (
 		chardev = `chardev-add {"backend":{"data":{"addr":{"data":{"path":"/run/w"},"type":"unix"},"server":false},"type":"socket"},"id":"window-pf1"}`
@@ -214,8 +214,8 @@ func TestWindowIsPluggedIntoAFreeRootPort(t *testing.T) {
 	}
 }
 
-// TestNothingIsPluggedTwiceOrNowhere: nothing is plugged into a guest that has it, or has no root
-// port for it.
+// TestNothingIsPluggedTwiceOrNowhere: nothing is plugged into a guest that has it already or has no
+// free root port.
 func TestNothingIsPluggedTwiceOrNowhere(t *testing.T) {
 	m := &monitor{answers: aGuest()}
 	q := m.dial(t)
@@ -227,7 +227,7 @@ func TestNothingIsPluggedTwiceOrNowhere(t *testing.T) {
 	checkAsked(t, "nowhere", m)
 }
 
-// TestTAPPortIsPlugged: a port on a TAP is a netdev and a device.
+// TestTAPPortIsPlugged: a port on a TAP is plugged in as a netdev and a device.
 func TestTAPPortIsPlugged(t *testing.T) {
 	const (
 		netdev = `netdev_add {"downscript":"no","id":"port-pf1","ifname":"lo","script":"no","type":"tap"}`
@@ -252,7 +252,7 @@ func TestTAPPortIsPlugged(t *testing.T) {
 	absent.TAP = "absent0"
 	checkSays(t, "no TAP", PlugPort(t.Context(), m.dial(t), absent), "there is no TAP absent0 where QEMU runs; make it (ip tuntap add absent0 mode tap")
 	checkAsked(t, "no TAP", m)
-	// Of a QEMU on another machine nobody knows which TAPs it has.
+	// Which TAPs a QEMU on another machine has is not known.
 	ours, theirs := net.Pipe()
 	checkSays(t, "elsewhere", PlugPort(t.Context(), m.client(t, ours, theirs), absent), "")
 	if n := len(m.take()); n != 2 {
@@ -261,7 +261,7 @@ func TestTAPPortIsPlugged(t *testing.T) {
 }
 
 // TestGuestPortIsPluggedAsItsQEMUNeeds: a port in the guest's memory is a chardev, a netdev and a
-// device. How the socket is connected again, and whether there is MSI-X, depends on the QEMU.
+// device. How the socket reconnects, and whether the device has MSI-X, depends on QEMU's version.
 func TestGuestPortIsPluggedAsItsQEMUNeeds(t *testing.T) {
 	const (
 		chardev = `chardev-add {"backend":{"data":{"addr":{"data":{"path":"/run/p"},"type":"unix"},"reconnect":1,"server":false},"type":"socket"},"id":"port-pf1-socket"}`
@@ -305,7 +305,7 @@ func TestGuestPortIsPluggedAsItsQEMUNeeds(t *testing.T) {
 	}
 }
 
-// TestFunctionIsPlugged: a function by vfio-user is a device, and that is all.
+// TestFunctionIsPlugged: a function by vfio-user is plugged in as a device alone.
 func TestFunctionIsPlugged(t *testing.T) {
 	const device = `device_add {"bus":"hot1","driver":"vfio-user-pci","id":"pf1","socket":{"path":"/run/f","type":"unix"}}`
 	for refuses, says := range map[string]string{"": "", "device_add": "does vnic run serve /run/f"} {
@@ -322,8 +322,8 @@ const (
 	stillThere = `{"event": "DEVICE_UNPLUG_GUEST_ERROR", "data": {"device": "pf0.vf1"}}`
 )
 
-// TestUnplugWaitsForTheGuest: what was plugged in is gone when QEMU says so of this very device;
-// its backend goes then, and not before.
+// TestUnplugWaitsForTheGuest: a device is gone when QEMU reports the end of that very device. Its
+// backend is removed then, not before.
 func TestUnplugWaitsForTheGuest(t *testing.T) {
 	const (
 		del    = `device_del {"id":"pf0.vf1"}`
@@ -366,8 +366,8 @@ func TestUnplugWaitsForTheGuest(t *testing.T) {
 	}
 }
 
-// TestPortIsUnpluggedWithItsBackend: a port goes with its netdev, and with the socket that it has
-// in the guest's memory.
+// TestPortIsUnpluggedWithItsBackend: a port is removed with its netdev and, if it is in guest
+// memory, with its socket.
 func TestPortIsUnpluggedWithItsBackend(t *testing.T) {
 	const (
 		del    = `device_del {"id":"port-pf1"}`
@@ -396,7 +396,8 @@ func TestPortIsUnpluggedWithItsBackend(t *testing.T) {
 	}
 }
 
-// TestFunctionWithMSIXIsNotUnplugged: a function with MSI-X stays, since QEMU would end.
+// TestFunctionWithMSIXIsNotUnplugged: a function with MSI-X is not unplugged, because QEMU would
+// exit.
 func TestFunctionWithMSIXIsNotUnplugged(t *testing.T) {
 	m := &monitor{answers: aGuest(), events: []string{goneWindow}}
 	q := m.dial(t)
@@ -421,8 +422,8 @@ func TestPeerWithoutGreetingIsRefused(t *testing.T) {
 	}
 }
 
-// TestDialSaysWhyThereIsNoMonitor: the error of a dial says that the guest does not run, or that
-// its QEMU does not answer.
+// TestDialSaysWhyThereIsNoMonitor: the error says whether the guest does not run or its QEMU does
+// not answer.
 func TestDialSaysWhyThereIsNoMonitor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "qmp")
 	_, err := DialQMP(t.Context(), path)

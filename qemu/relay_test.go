@@ -130,7 +130,7 @@ func TestRelayedConnectionIsANetConn(t *testing.T) {
 	}
 }
 
-// echo sends n bytes there and back.
+// echo sends n bytes to the other end and back.
 func echo(t *testing.T, c, s net.Conn, n int) {
 	t.Helper()
 	go func() { _, _ = io.CopyN(s, s, int64(n)) }()
@@ -146,9 +146,9 @@ func echo(t *testing.T, c, s net.Conn, n int) {
 	}
 }
 
-// TestWorkerReplaced takes the worker away in the middle of traffic, again and
-// again, while the guest reboots, is killed or does not notice. The guest's
-// flows of before are reset, also if it only waits, and new ones work.
+// TestWorkerReplaced kills the worker in the middle of traffic, again and again, while the guest
+// reboots, is killed, or goes on. The guest's earlier flows are reset, even if the guest only
+// waits, and new ones work.
 func TestWorkerReplaced(t *testing.T) {
 	r, path := startRelay(t)
 	g, err := vhosttest.Start(path, vhosttest.Options{}) // nobody there yet
@@ -175,7 +175,7 @@ func TestWorkerReplaced(t *testing.T) {
 			}
 		}()
 		time.Sleep(time.Duration(rnd.Intn(3000)) * time.Microsecond)
-		// A worker that is killed strikes nothing out.
+		// A killed worker removes nothing from the ledger.
 		notes := readLedger(t, r)
 		r.Detach()
 		if err := w.dev.Close(); err != nil {
@@ -224,7 +224,7 @@ func writeLedger(t *testing.T, r *VhostRelay, b []byte) {
 	}
 }
 
-// TestRelayAnswersAlone: without a worker QEMU gets the index the ring is at.
+// TestRelayAnswersAlone: without a worker, QEMU gets the index at which the ring is.
 func TestRelayAnswersAlone(t *testing.T) {
 	r, path := startRelay(t)
 	w := startWorker(t, r, path)
@@ -250,7 +250,7 @@ func TestRelayAnswersAlone(t *testing.T) {
 	}
 }
 
-// TestDeadWorkerIsFollowedByTheNext: a worker that is gone before it began does not harm QEMU.
+// TestDeadWorkerIsFollowedByTheNext: a worker that dies before it has begun does not affect QEMU.
 func TestDeadWorkerIsFollowedByTheNext(t *testing.T) {
 	r, path := startRelay(t)
 	g, err := vhosttest.Start(path, vhosttest.Options{})
@@ -302,7 +302,7 @@ func TestLedgerOfFlowsIsSealedAndWhole(t *testing.T) {
 	}
 }
 
-// TestLedgerOfRingsIsWhole: memory that is too small for what a port notes of its rings is refused.
+// TestLedgerOfRingsIsWhole: memory that is too small for the ledger of a port's rings is refused.
 func TestLedgerOfRingsIsWhole(t *testing.T) {
 	for _, short := range []int64{0, 1} {
 		f, err := newShared("rings", int64(vhostnet.LedgerBytes(2))-short)

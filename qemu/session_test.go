@@ -23,7 +23,7 @@ func memoryOf(rs queues.Regions) *queues.Memory {
 	return &m
 }
 
-// TestWatchersHearOfEachChange announces changes while watchers come and go.
+// TestWatchersHearOfEachChange: each watcher is told of each change, while others come and go.
 func TestWatchersHearOfEachChange(t *testing.T) {
 	var r ram
 	old, next := queues.NewRegions([]queues.Region{{Addr: 1, Mem: []byte{1}}}), queues.NewRegions([]queues.Region{{Addr: 2, Mem: []byte{2}}})

@@ -81,8 +81,8 @@ func TestKeptSocketServesTheNextProcess(t *testing.T) {
 	}
 }
 
-// TestCallerConnectsAgain: a caller waits until its front end listens. After Close it connects no
-// more.
+// TestCallerConnectsAgain: a caller waits until its front end listens. After Close it does not
+// connect any more.
 func TestCallerConnectsAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	call := func(c Acceptor) <-chan error {
@@ -165,8 +165,8 @@ func TestNobodyElseIsTheGuest(t *testing.T) {
 	}
 }
 
-// TestSocketPathsFitTheKernel: a path is as long as the kernel takes it, whether it is listened at
-// or called.
+// TestSocketPathsFitTheKernel: a path may be as long as the kernel allows, for listening and for
+// connecting.
 func TestSocketPathsFitTheKernel(t *testing.T) {
 	dir := t.TempDir()
 	for n, ok := range map[int]bool{maxSocketPath - 1: true, maxSocketPath: true, maxSocketPath + 1: false} {
@@ -265,7 +265,7 @@ func TestLogSaysWhyQEMUIsGone(t *testing.T) {
 	}
 }
 
-// TestNonsenseIsLogged: each device that is served to a QEMU says why it has disconnected one.
+// TestNonsenseIsLogged: each kind of device logs why it disconnected a QEMU.
 func TestNonsenseIsLogged(t *testing.T) {
 	for name, serve := range map[string]func(path string, opt VhostOptions) (io.Closer, error){
 		"vsock":       func(path string, opt VhostOptions) (io.Closer, error) { return ListenVhostUser(path, testCID, opt) },

@@ -264,8 +264,8 @@ func TestStaleSocketFilesAreReplaced(t *testing.T) {
 	}
 }
 
-// TestImpossibleRegionsAreRefused: a region of a bare client's is made of whole pages;
-// it has a place in addresses and in its file, and none in another region.
+// TestImpossibleRegionsAreRefused: a region of a bare client must consist of whole pages, fit into
+// the address space and its file, and not overlap another region.
 func TestImpossibleRegionsAreRefused(t *testing.T) {
 	before := []clientRegion{{0x10000, 0x10000, 0}, {0x40000, 0x1000, 0}}
 	for _, tt := range []struct {
@@ -297,8 +297,8 @@ func TestImpossibleRegionsAreRefused(t *testing.T) {
 	}
 }
 
-// TestClientMayHaveManyRegions: a client may pass so many regions, and each up to the end of its
-// file.
+// TestClientMayHaveManyRegions: a client may pass as many regions as the limit, each up to the end
+// of its file.
 func TestClientMayHaveManyRegions(t *testing.T) {
 	_, path := listenUnix(t)
 	fd := memfd(t, 0x2000, unix.F_SEAL_SHRINK)
@@ -315,8 +315,8 @@ func TestClientMayHaveManyRegions(t *testing.T) {
 	}
 }
 
-// Clients that connect and say nothing hold up nobody. The oldest make room, and a client that
-// speaks is served while as many as there may be are still waited for.
+// Clients that connect and send nothing delay nobody. The oldest are displaced, and a client that
+// sends its preamble is served while the largest number of silent ones is connected.
 func TestMuteClientsBlockNobody(t *testing.T) {
 	a, path := listenUnix(t)
 	u := a.(*unixAttachment)

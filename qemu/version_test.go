@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestGuestPortsDependOnTheVersion: what differs between QEMUs in the line of a port whose rings
-// the NIC serves.
+// TestGuestPortsDependOnTheVersion: the arguments of a port whose rings the NIC serves fit QEMU's
+// version.
 func TestGuestPortsDependOnTheVersion(t *testing.T) {
 	for _, tt := range []struct {
 		version Version
@@ -71,8 +71,8 @@ func TestTCGMachineHasRoomForASecondProcessor(t *testing.T) {
 	}
 }
 
-// TestVirtualizationIsAFlagOfTheProcessor: the flags of either vendor's processors say that they
-// run guests.
+// TestVirtualizationIsAFlagOfTheProcessor: the flag of either vendor's processors for
+// virtualization is recognized.
 func TestVirtualizationIsAFlagOfTheProcessor(t *testing.T) {
 	for info, want := range map[string]bool{
 		"flags : fpu vmx\n": true, "flags\t: svm fpu\n": true, "flags : fpu\n": false, "flags : vmx2\n": false, "vmx flags : svm\n": false,
@@ -84,7 +84,8 @@ func TestVirtualizationIsAFlagOfTheProcessor(t *testing.T) {
 	}
 }
 
-// TestVersionIsReadFromQEMUsOutput: a version is what a QEMU says first that looks like one.
+// TestVersionIsReadFromQEMUsOutput: the version is the first text in QEMU's output that looks like
+// one.
 func TestVersionIsReadFromQEMUsOutput(t *testing.T) {
 	for text, want := range map[string]Version{
 		"QEMU emulator version 7.2.22 (Debian 1:7.2)": 702, "11.1.3": 1101, "v10.0": 1000,
@@ -145,9 +146,9 @@ func TestKVMIsUsedWhereItWorks(t *testing.T) {
 	}
 }
 
-// TestTCGKeepsMemoryBarriers has QEMU translate a program of one memory barrier: the barrier is in
-// what it makes of it. Without, a driver looks at the event index before its producer index is to
-// be seen (DRV-604).
+// TestTCGKeepsMemoryBarriers lets QEMU translate a program with one memory barrier: the barrier
+// must be in the translation. Without it a driver could read the event index before its producer
+// index is visible (DRV-604).
 func TestTCGKeepsMemoryBarriers(t *testing.T) {
 	_, err := exec.LookPath("qemu-system-x86_64")
 	need(t, err == nil, "qemu-system-x86_64 is not installed")

@@ -261,8 +261,8 @@ func ended(t *testing.T, s net.Conn) {
 	}
 }
 
-// TestDriverUsesAPCIFunction: a function that one process serves: what a driver does, resets of
-// each kind, and the next QEMU (DEV-1101, DEV-1102, DEV-1104).
+// TestDriverUsesAPCIFunction: a function served by one process works for a driver, after resets of
+// each kind, and for the next QEMU (DEV-1101, DEV-1102, DEV-1104).
 func TestDriverUsesAPCIFunction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	v := NewVfioUser("test", testCID, VhostOptions{})
@@ -303,8 +303,9 @@ func TestDriverUsesAPCIFunction(t *testing.T) {
 	}
 }
 
-// TestFunctionAccessesMappedMemoryOnly: the device sees exactly what is mapped, and not what it may
-// only read for writing (DEV-1103); what is no memory is refused and harms nobody.
+// TestFunctionAccessesMappedMemoryOnly: the device can access exactly the mapped memory, and cannot
+// write memory that was mapped for reading (DEV-1103). A mapping of something that is no memory is
+// refused and harms nobody.
 func TestFunctionAccessesMappedMemoryOnly(t *testing.T) {
 	v, q := oneVfioFunction(t)
 	s := accepted(t, v)
@@ -470,8 +471,8 @@ func vfioWorkerWaiting(t *testing.T, r *VfioRelay, known <-chan struct{}) (*Vfio
 	return v, a
 }
 
-// TestRelayedFunctionSurvivesItsWorker: QEMU and its guest stay while workers come and go; the next
-// one has all that QEMU said before, and QEMU is answered while there is none.
+// TestRelayedFunctionSurvivesItsWorker: QEMU and its guest stay while workers come and go. The next
+// worker gets everything that QEMU sent before, and QEMU gets answers while there is no worker.
 func TestRelayedFunctionSurvivesItsWorker(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)
@@ -571,8 +572,8 @@ func TestTriggerInterruptsTheGuest(t *testing.T) {
 	}
 }
 
-// TestRemovedVectorsAreNotRaised: a worker signals the eventfds that QEMU has given last, whether
-// it was there or came later, and none that were taken away.
+// TestRemovedVectorsAreNotRaised: a worker signals the eventfds that QEMU has set last, whether it
+// ran then or came later, and no removed ones.
 func TestRemovedVectorsAreNotRaised(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := serveVfioRelay(t, path)

@@ -23,8 +23,8 @@ func (b *backed) SetIRQs(_, start uint32, fds []int) error { return b.note("irqs
 func (b *backed) Trigger(_, vector uint32)                 { _ = b.note("trigger %d", vector) }
 func (b *backed) Reset()                                   { _ = b.note("reset") }
 
-// TestRegionsAndInterruptsOfAFunction: what a client sees of a function: its regions, how it
-// interrupts, and which accesses do something.
+// TestRegionsAndInterruptsOfAFunction: a function shows a client its regions and interrupts, and
+// only accesses to its registers have an effect.
 func TestRegionsAndInterruptsOfAFunction(t *testing.T) {
 	for _, msi := range []bool{false, true} {
 		win, err := ivshmem.NewWindow(vfioTestFunction, abi.FunctionVF)

@@ -75,7 +75,8 @@ func withoutAIO(t *testing.T) {
 	t.Cleanup(func() { kernel = was })
 }
 
-// TestFullCounterDoesNotBlock: QEMU made the eventfd blocking and its counter full.
+// TestFullCounterDoesNotBlock: a signal does not block even if QEMU has made the eventfd blocking
+// and filled its counter.
 func TestFullCounterDoesNotBlock(t *testing.T) {
 	if kernel() == nil {
 		t.Error("this kernel has no AIO that signals: only the slow way was tested")
@@ -144,7 +145,8 @@ func TestSignalAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestOnlyEventfdsAreAccepted: a file that is called like an eventfd is none.
+// TestOnlyEventfdsAreAccepted: other files are refused, even one whose name looks like an
+// eventfd's.
 func TestOnlyEventfdsAreAccepted(t *testing.T) {
 	if err := Check(newEventFD(t, 0)); err != nil {
 		t.Error(err)
@@ -159,8 +161,8 @@ func TestOnlyEventfdsAreAccepted(t *testing.T) {
 	}
 }
 
-// TestSocketIsSignalledWithoutWaiting: a socket takes the 8 bytes that an eventfd would, and one
-// that nobody reads, or that nobody has any more, does not stop who signals it.
+// TestSocketIsSignalledWithoutWaiting: a socket is sent the 8 bytes that an eventfd would get. A
+// socket that nobody reads, or whose other end is closed, does not hold up the signalling thread.
 func TestSocketIsSignalledWithoutWaiting(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -213,8 +215,8 @@ func TestCallMayBeASocket(t *testing.T) {
 	}
 }
 
-// TestSignalIsWrittenOnce: a signal is written once, by the kernel's AIO or without; one that was
-// to go to a descriptor before another took its place goes there, and to no other.
+// TestSignalIsWrittenOnce: a signal is written once, with the kernel's AIO or without. A signal
+// that was due before the descriptor was replaced goes to the old descriptor only.
 func TestSignalIsWrittenOnce(t *testing.T) {
 	for _, aio := range []bool{true, false} {
 		t.Run(fmt.Sprint("AIO ", aio), func(t *testing.T) {
@@ -254,8 +256,8 @@ func TestSignalIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// TestSlowSignalHoldsUpNobody: while QEMU makes a signal take for ever, nobody who signals,
-// replaces descriptors or closes the notifier waits, and other guests' signals arrive.
+// TestSlowSignalHoldsUpNobody: while QEMU makes a signal take for ever, calls that signal, replace
+// descriptors or close the notifier do not wait, and other guests' signals arrive.
 func TestSlowSignalHoldsUpNobody(t *testing.T) {
 	withoutAIO(t) // so that a signal can wait at all
 	slow, other := NewNotifier(3), event(t)

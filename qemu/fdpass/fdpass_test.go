@@ -35,8 +35,8 @@ func file(t *testing.T) int {
 	return int(f.Fd())
 }
 
-// TestDescriptorsAreTakenInOrder: descriptors are taken in the order in which they came; a negative
-// one is none, and 0 is one as any.
+// TestDescriptorsAreTakenInOrder: descriptors are taken in the order in which they came. A negative
+// number is no descriptor; 0 is one.
 func TestDescriptorsAreTakenInOrder(t *testing.T) {
 	var f fdpass.FDs
 	for _, fd := range []int{0, -1, 7, -5, 3} {
@@ -53,7 +53,8 @@ func TestDescriptorsAreTakenInOrder(t *testing.T) {
 	f.Close()
 }
 
-// TestPiecesAreReadWhole: what comes in pieces is read whole, with the descriptors of all of them.
+// TestPiecesAreReadWhole: a message that arrives in pieces is read completely, with the descriptors
+// of all pieces.
 func TestPiecesAreReadWhole(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	fd := file(t)
@@ -71,8 +72,8 @@ func TestPiecesAreReadWhole(t *testing.T) {
 	}
 }
 
-// TestMoreDescriptorsThanTheLimitAreClosed: as many descriptors as the limit may come, with one
-// message or with several. More are an error, and are closed with the others.
+// TestMoreDescriptorsThanTheLimitAreClosed: as many descriptors as the limit may come, in one
+// message or in several. More are an error, and all are closed.
 func TestMoreDescriptorsThanTheLimitAreClosed(t *testing.T) {
 	for limit := 1; limit < 6; limit++ {
 		for n := range limit + 3 {
@@ -102,8 +103,8 @@ func TestMoreDescriptorsThanTheLimitAreClosed(t *testing.T) {
 	}
 }
 
-// TestKernelsLimitIsEnough: a limit that the kernel does not reach takes all that the kernel
-// passes.
+// TestKernelsLimitIsEnough: with a limit above the kernel's, all descriptors that the kernel passes
+// are taken.
 func TestKernelsLimitIsEnough(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	fds := make([]int, 253) // SCM_MAX_FD
@@ -118,8 +119,8 @@ func TestKernelsLimitIsEnough(t *testing.T) {
 	}
 }
 
-// TestOtherSideMayLeaveBetweenMessages: the other side may leave before the first byte, and not
-// behind.
+// TestOtherSideMayLeaveBetweenMessages: the other side may close the connection before the first
+// byte of a message, but not after it.
 func TestOtherSideMayLeaveBetweenMessages(t *testing.T) {
 	for n, want := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF, nil} {
 		near, far := sockettest.Pair(t)
@@ -134,7 +135,8 @@ func TestOtherSideMayLeaveBetweenMessages(t *testing.T) {
 	}
 }
 
-// TestOtherControlMessagesCarryNoDescriptors: what is not a descriptor is not taken for one.
+// TestOtherControlMessagesCarryNoDescriptors: control messages of other kinds are not taken for
+// descriptors.
 func TestOtherControlMessagesCarryNoDescriptors(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	raw, err := near.SyscallConn()
@@ -154,8 +156,8 @@ func TestOtherControlMessagesCarryNoDescriptors(t *testing.T) {
 	}
 }
 
-// TestDescriptorsAreSentOnce: what a socket does not take at once goes behind; descriptors come
-// once.
+// TestDescriptorsAreSentOnce: bytes that the socket does not take at once are sent afterwards, and
+// the descriptors are sent once.
 func TestDescriptorsAreSentOnce(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	if err := near.SetWriteBuffer(1); err != nil { // the kernel has a least size

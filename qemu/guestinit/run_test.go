@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts is a mount that notes what it is asked, and fails where it is told to.
+// mounts stands for mount: it records its calls, and fails where the test says so.
 type mounts struct {
 	asked []string
 	fails map[string]error // by target
@@ -24,7 +24,7 @@ func (m *mounts) do(source, target, kind string, flags uintptr, data string) err
 	return m.fails[target]
 }
 
-// script makes a program of a shell's.
+// script creates a program from a shell script.
 func script(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "script")
@@ -34,7 +34,7 @@ func script(t *testing.T, text string) string {
 	return path
 }
 
-// said is what f and the programs that it runs write to the console.
+// said returns what f and the programs that it runs write to the console.
 func said(t *testing.T, f func()) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "console")
@@ -54,8 +54,8 @@ func said(t *testing.T, f func()) string {
 	return string(b)
 }
 
-// TestFileSystemsAreMountedInOrder: file systems are mounted in their order; what is mounted
-// already stays, and anything else that goes wrong ends it, by its name.
+// TestFileSystemsAreMountedInOrder: file systems are mounted in order. One that is mounted already
+// stays; any other failure is an error that names the file system.
 func TestFileSystemsAreMountedInOrder(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "b", "b"), filepath.Join(dir, "c")
@@ -134,7 +134,7 @@ func TestStartScriptRunsInAWholeSystem(t *testing.T) {
 	}
 }
 
-// TestEachModuleIsTried: all modules of the list are tried; each that fails is said, and the guest
+// TestEachModuleIsTried: all modules of the list are tried. Each failure is reported, and the guest
 // goes on.
 func TestEachModuleIsTried(t *testing.T) {
 	dir := t.TempDir()
@@ -164,7 +164,8 @@ func TestEachModuleIsTried(t *testing.T) {
 	}
 }
 
-// TestOfferWindows: the driver of functions is told of the id of windows' devices, if it is there.
+// TestOfferWindows: the kernel's driver of functions, if it is loaded, is given the id of windows'
+// devices.
 func TestOfferWindows(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, &windowDriver, filepath.Join(dir, "vnic"))
@@ -182,15 +183,15 @@ func TestOfferWindows(t *testing.T) {
 	}
 }
 
-// replace sets a variable for the time of a test.
+// replace sets a variable until the test ends.
 func replace(t *testing.T, at *string, value string) {
 	was := *at
 	t.Cleanup(func() { *at = was })
 	*at = value
 }
 
-// TestOutputGoesToTheSerialLine: the command's output goes to the second serial line where there is
-// one, else to the console; how it ends is said.
+// TestOutputGoesToTheSerialLine: the command's output goes to the second serial line if there is
+// one, otherwise to the console. How the command ended is printed.
 func TestOutputGoesToTheSerialLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -223,7 +224,7 @@ func TestOutputGoesToTheSerialLine(t *testing.T) {
 	}
 }
 
-// terminal is a pair of terminals: what is written to the one is read from the other.
+// terminal returns the two ends of a pseudo terminal.
 func terminal(t *testing.T) (far *os.File, name string) {
 	t.Helper()
 	far, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -241,7 +242,7 @@ func terminal(t *testing.T) (far *os.File, name string) {
 	return far, fmt.Sprintf("/dev/pts/%d", n)
 }
 
-// TestTerminalIsNoSerialLine: a terminal that is no serial line is none to send output by.
+// TestTerminalIsNoSerialLine: output is not sent to a terminal that is no serial line.
 func TestTerminalIsNoSerialLine(t *testing.T) {
 	_, name := terminal(t)
 	replace(t, &outputDevice, name)
@@ -250,8 +251,8 @@ func TestTerminalIsNoSerialLine(t *testing.T) {
 	}
 }
 
-// TestShellRunsOnTheConsole: without a command a shell runs on the console, which is its terminal,
-// as one that was logged in to; how it ends is said and is no error.
+// TestShellRunsOnTheConsole: without a command a login shell runs on the console, which is its
+// terminal. How it ended is printed, and is no error.
 func TestShellRunsOnTheConsole(t *testing.T) {
 	far, name := terminal(t)
 	replace(t, &consoleDevice, name)

@@ -25,8 +25,8 @@ func memfd(t *testing.T, size int64) int {
 
 const rw = unix.PROT_READ | unix.PROT_WRITE
 
-// TestOnlyWhatWasAskedForIsMapped: of a file the asked part is mapped, in whole pages, and what can
-// be touched ends with that part.
+// TestOnlyWhatWasAskedForIsMapped: only the requested part of a file is mapped, in whole pages, and
+// no memory beyond it can be accessed.
 func TestOnlyWhatWasAskedForIsMapped(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	for _, c := range []struct{ file, offset, size, pages uint64 }{
@@ -64,8 +64,8 @@ func TestOnlyWhatWasAskedForIsMapped(t *testing.T) {
 	}
 }
 
-// TestMappingsAreChargedToPartAndWhole: what is mapped of a part is charged to the whole; too much
-// for either is refused with a reason and counted, and takes nothing from anybody.
+// TestMappingsAreChargedToPartAndWhole: a mapping is charged to the part's budget and to the whole.
+// One that is too much for either is refused with a reason and counted, and charged to neither.
 func TestMappingsAreChargedToPartAndWhole(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	fd := memfd(t, 1<<30)
@@ -107,8 +107,8 @@ func TestMappingsAreChargedToPartAndWhole(t *testing.T) {
 	}
 }
 
-// TestDefaultsLeaveRoom: attachments that take all that they may by default do not exhaust what
-// Linux gives a process.
+// TestDefaultsLeaveRoom: attachments that use all of their default limits do not exhaust the limits
+// of a Linux process.
 func TestDefaultsLeaveRoom(t *testing.T) {
 	if NIC.Bytes > 1<<46 || NIC.Maps > 65530/2 || NIC.Bytes/Attachment.Bytes < 16 || NIC.Maps/Attachment.Maps < 16 {
 		t.Errorf("%+v of %+v", Attachment, NIC)

@@ -46,7 +46,7 @@ func TestFetchPackages(t *testing.T) {
 	}
 }
 
-// TestFetchPackagesFails: what is wrong is said, with what to do about it.
+// TestFetchPackagesFails: an error says what is wrong and what to do about it.
 func TestFetchPackagesFails(t *testing.T) {
 	const fails = `echo "no luck" >&2; exit 1`
 	for script, says := range map[string]string{
@@ -69,8 +69,8 @@ func TestFetchPackagesFails(t *testing.T) {
 	}
 }
 
-// TestFetchPrograms: of packages a guest gets programs alone; a package is unpacked once, without
-// what nobody reads there.
+// TestFetchPrograms: a guest gets only the programs of packages. A package is unpacked once,
+// without files that nobody needs in a guest.
 func TestFetchPrograms(t *testing.T) {
 	cache, fetched := debian(t, map[string]string{"apt-get": aptResolves, "dpkg-deb": dpkgExtracts})
 	writeELF(t, os.Getenv("FETCHED")+".program", elf.EM_X86_64, "")
@@ -122,8 +122,8 @@ func TestUnpackFails(t *testing.T) {
 	}
 }
 
-// TestUnpackOnce: of several that want a package at the same time, one unpacks it. What a killed
-// process left goes.
+// TestUnpackOnce: of several processes that need a package at the same time, one unpacks it.
+// Remains of a killed process are removed.
 func TestUnpackOnce(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "unpacked")
 	if err := os.MkdirAll(filepath.Join(cache, ".new-1", "root"), 0o755); err != nil {

@@ -50,8 +50,8 @@ func debian(t *testing.T, instead map[string]string) (cache string, fetched func
 	}
 }
 
-// TestFetch: a kernel is downloaded once, of the version that apt has, and what was unpacked before
-// and cannot be used is replaced.
+// TestFetch: a kernel is downloaded once, in the version that apt offers. An unpacked one that
+// cannot be used is replaced.
 func TestFetch(t *testing.T) {
 	cache, fetched := debian(t, nil)
 	dir := filepath.Join(cache, "linux-image-6.1.0-9-amd64_6.1.9-1")
@@ -92,8 +92,8 @@ func TestFetchRelease(t *testing.T) {
 	}
 }
 
-// TestFetchFails: what is wrong is said in the words of the program that found it, and nothing is
-// left in the cache.
+// TestFetchFails: the error has the words of the program that failed, and nothing is left in the
+// cache.
 func TestFetchFails(t *testing.T) {
 	const fails = `echo "no luck" >&2; exit 1`
 	for _, c := range []struct {
@@ -138,8 +138,8 @@ func TestFetchFails(t *testing.T) {
 	}
 }
 
-// TestCacheIsLocked: one process downloads into a folder at a time, and who does not want to wait
-// any longer need not.
+// TestCacheIsLocked: one process at a time downloads into a folder; another waits until its context
+// ends.
 func TestCacheIsLocked(t *testing.T) {
 	dir := t.TempDir()
 	unlock, err := lockDir(t.Context(), dir)
@@ -161,7 +161,7 @@ func TestCacheIsLocked(t *testing.T) {
 	}
 }
 
-// TestDefaultCache: kernels are kept where the user's caches are.
+// TestDefaultCache: kernels are kept in the user's cache folder.
 func TestDefaultCache(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "/x/caches")
 	if dir, err := DefaultCache(); err != nil || dir != "/x/caches/vnic/kernels" {

@@ -56,8 +56,8 @@ func testKernel(t *testing.T, depends map[string]string) Kernel {
 	return k
 }
 
-// TestModulesInOrder: each module comes once, behind those that it depends on, by whichever name it
-// is called.
+// TestModulesInOrder: each module is listed once, after those that it depends on, whichever of its
+// names is used.
 func TestModulesInOrder(t *testing.T) {
 	k := testKernel(t, map[string]string{
 		"a": "b,c-x", "b": "d", "c_x": "d,built", "d": "", "self": "self", "f": "absent",

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// note is one of an ELF file.
+// note is a note of an ELF file.
 func note(name string, kind uint32, desc string) (b []byte) {
 	for _, n := range []int{len(name), len(desc), int(kind)} {
 		b = binary.LittleEndian.AppendUint32(b, uint32(n))
@@ -61,7 +61,7 @@ func packedImage(version uint16, packed string) []byte {
 	return append(append(b, packed...), "sizeand more code"...)
 }
 
-// In these tests xz and zstd only take the magic off.
+// In these tests xz and zstd only remove the magic number.
 const (
 	xzMagic, zstdMagic = "\xfd7zXZ\x00", "\x28\xb5\x2f\xfd"
 	unXZ, unZstd       = `tail -c +7`, `tail -c +5`
@@ -131,8 +131,8 @@ func filesOf(t *testing.T, dir string) string {
 	return strings.Join(names, " ")
 }
 
-// TestUnpackImageFails: a damaged image is an error that names it; a machine without the program
-// does without.
+// TestUnpackImageFails: a damaged image is an error that names it. A machine without the program to
+// unpack it keeps the packed kernel.
 func TestUnpackImageFails(t *testing.T) {
 	dir := t.TempDir()
 	image := filepath.Join(dir, "vmlinuz-1")

@@ -127,7 +127,8 @@ func newWindow(t *testing.T) *Window {
 	return w
 }
 
-// TestDriverFindsTheCapabilities follows the header and the chain as a driver does.
+// TestDriverFindsTheCapabilities: the header and the capability chain lead a driver to each part of
+// the window.
 func TestDriverFindsTheCapabilities(t *testing.T) {
 	g := meet(t, newWindow(t))
 	var h abi.WindowHeader
@@ -163,8 +164,8 @@ func TestDriverFindsTheCapabilities(t *testing.T) {
 	}
 }
 
-// TestEachVectorHasAnEventfd: each vector has an eventfd of its own at the guest, and its event
-// queue is the memory that the chain says.
+// TestEachVectorHasAnEventfd: each vector raises an eventfd of its own at the guest, and its event
+// queue is at the place that the capability chain gives.
 func TestEachVectorHasAnEventfd(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
@@ -213,8 +214,8 @@ func awaitRaised(t *testing.T, fd int) {
 	t.Fatal("not raised within a minute")
 }
 
-// TestAdminQueuesAreEmptyForEachUser: those in the window are empty for each user, and are what the
-// chain says.
+// TestAdminQueuesAreEmptyForEachUser: the admin queues in the window are empty for each user, and
+// at the place that the capability chain gives.
 func TestAdminQueuesAreEmptyForEachUser(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
@@ -285,7 +286,7 @@ func next(t *testing.T, b queues.Bell, buf []byte) []byte {
 	}
 }
 
-// TestRecordsArriveInOrder passes many more records than the ring holds; all arrive in order.
+// TestRecordsArriveInOrder: many more records than the ring holds all arrive, in order.
 func TestRecordsArriveInOrder(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
@@ -318,7 +319,7 @@ func TestRecordsArriveInOrder(t *testing.T) {
 	<-done
 }
 
-// TestImpossibleIndicesAreRefused writes indices that cannot be true.
+// TestImpossibleIndicesAreRefused: a producer index that is impossible is an error.
 func TestImpossibleIndicesAreRefused(t *testing.T) {
 	for _, producer := range []uint32{257, 1 << 31, 0xffffffff} {
 		w := newWindow(t)
@@ -340,8 +341,8 @@ func TestImpossibleIndicesAreRefused(t *testing.T) {
 	}
 }
 
-// TestNextUserFindsAnEmptyRing: what one user leaves in the ring does not reach the next, and the
-// window lives as long as somebody listens.
+// TestNextUserFindsAnEmptyRing: records that one user leaves in the ring do not reach the next, and
+// the window stays as long as somebody listens.
 func TestNextUserFindsAnEmptyRing(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
@@ -439,7 +440,8 @@ func TestWindowStaysWhileSessionsUseIt(t *testing.T) {
 	}
 }
 
-// TestBytesOutsideTheWindowAreZero: what lies behind the window reads as zero, and is not written.
+// TestBytesOutsideTheWindowAreZero: bytes past the end of the window read as zero and are not
+// written.
 func TestBytesOutsideTheWindowAreZero(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
@@ -460,7 +462,8 @@ func TestBytesOutsideTheWindowAreZero(t *testing.T) {
 	}
 }
 
-// TestEachDoorbellHasAnEventfd: each of the doorbells has an eventfd of its own; others are none.
+// TestEachDoorbellHasAnEventfd: each doorbell signals an eventfd of its own; other values signal
+// none.
 func TestEachDoorbellHasAnEventfd(t *testing.T) {
 	w := newWindow(t)
 	g := meet(t, w)
@@ -477,7 +480,7 @@ func TestEachDoorbellHasAnEventfd(t *testing.T) {
 	w.Ring(1<<32 - 1)
 }
 
-// TestWindowLivesUntilNobodyUsesIt: a window is there until it is closed and nobody uses it any
+// TestWindowLivesUntilNobodyUsesIt: a window is released when it is closed and nobody uses it any
 // more, whoever is the last.
 func TestWindowLivesUntilNobodyUsesIt(t *testing.T) {
 	closed := func(w *Window) error { return w.Close() }
@@ -570,7 +573,7 @@ func memfd(t *testing.T, size int64, seals int) int {
 	return fd
 }
 
-// TestAdoptedWindowIsTheSame: another process has the same window by its descriptors: memory,
+// TestAdoptedWindowIsTheSame: another process gets the same window from its descriptors: memory,
 // doorbells, vectors.
 func TestAdoptedWindowIsTheSame(t *testing.T) {
 	w := newWindow(t)

@@ -59,8 +59,8 @@ func TestHeaderHasIDsAndClass(t *testing.T) {
 	}
 }
 
-// TestBARsTellTheirSize sizes each BAR: all ones are written, and what stays says how large it is
-// (PCI 3.0 §6.2.5.1).
+// TestBARsTellTheirSize: after all ones are written to a BAR, the bits that stay give its size (PCI
+// 3.0 §6.2.5.1).
 func TestBARsTellTheirSize(t *testing.T) {
 	s := space(t, nic)
 	for i, want := range []uint32{0xffffe000, 0xfffff000, 0xfffc000c, 0xffffffff, 0, 0} {
@@ -100,7 +100,7 @@ func TestCapabilitiesAreLinked(t *testing.T) {
 	}
 }
 
-// TestMSIReplacesMSIX: by MSI there are a power of two of vectors.
+// TestMSIReplacesMSIX: a function with MSI has no MSI-X, and a power of two of vectors.
 func TestMSIReplacesMSIX(t *testing.T) {
 	f := nic
 	f.Interrupts = Interrupts{Vectors: 5, MSI: true}
@@ -166,7 +166,7 @@ func TestReadOnlyBitsStay(t *testing.T) {
 	}
 }
 
-// TestImpossibleEndpointsAreRefused: functions that no bus could have.
+// TestImpossibleEndpointsAreRefused: endpoints that no bus can have are refused.
 func TestImpossibleEndpointsAreRefused(t *testing.T) {
 	for name, change := range map[string]func(f *Endpoint){
 		"BAR of 3000 bytes":      func(f *Endpoint) { f.BARs[0].Size = 3000 },
@@ -205,8 +205,7 @@ func TestMSIVectorsAreAPowerOfTwo(t *testing.T) {
 	}
 }
 
-// TestBytesBeyondTheEndAreZero: what is read behind the last byte is zero, and nothing is written
-// there.
+// TestBytesBeyondTheEndAreZero: bytes past the end read as zero and are not written.
 func TestBytesBeyondTheEndAreZero(t *testing.T) {
 	s := space(t, nic)
 	for _, off := range []uint64{Size - 2, Size - 1, Size, Size + 1, 1<<64 - 1} {
@@ -262,7 +261,7 @@ func TestBytesOfTheSpace(t *testing.T) {
 	}
 }
 
-// TestPossibleEndpointsAreAccepted: functions at the limits of what a bus can have.
+// TestPossibleEndpointsAreAccepted: endpoints at the limits of what a bus can have are accepted.
 func TestPossibleEndpointsAreAccepted(t *testing.T) {
 	for name, change := range map[string]func(f *Endpoint){
 		"smallest BAR":            func(f *Endpoint) { f.BARs[0].Size = 16 },

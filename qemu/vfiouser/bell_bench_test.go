@@ -111,9 +111,9 @@ func (w *bellWay) end() {
 	}
 }
 
-// BenchmarkBell is what a store to a trapped BAR costs that is answered, or posted, and what an
-// eventfd does in its place, as with ivshmem: until the supervisor has it, until the NIC's thread
-// runs, and until the virtual CPU's goes on. All have slept for a millisecond before.
+// BenchmarkBell measures a store to a trapped BAR, with a reply or posted, and an eventfd in its
+// place, as with ivshmem: the time until the supervisor has it, until the NIC's thread runs, and
+// until the virtual CPU's thread goes on. All threads have slept for a millisecond before.
 func BenchmarkBell(b *testing.B) {
 	for _, how := range []string{"answered", "posted", "eventfd"} {
 		b.Run(how, func(b *testing.B) {

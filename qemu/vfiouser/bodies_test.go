@@ -76,8 +76,8 @@ var formats = []format{
 	},
 }
 
-// TestBodiesHaveTheirFormat: golden bytes are read and written as they are, and nothing is read of
-// fewer.
+// TestBodiesHaveTheirFormat: golden bytes are parsed and written unchanged, and fewer bytes are
+// refused.
 func TestBodiesHaveTheirFormat(t *testing.T) {
 	for _, f := range formats {
 		golden, err := hex.DecodeString(strings.ReplaceAll(f.golden, " ", ""))
@@ -102,7 +102,7 @@ func TestBodiesHaveTheirFormat(t *testing.T) {
 	}
 }
 
-// TestImpossibleBodiesAreRefused: values that fit the layout and make no sense.
+// TestImpossibleBodiesAreRefused: values that fit the layout but make no sense are refused.
 func TestImpossibleBodiesAreRefused(t *testing.T) {
 	top := ^uint64(0)
 	for name, err := range map[string]error{
@@ -132,7 +132,7 @@ func TestImpossibleBodiesAreRefused(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestGreetingOfQEMUIsRead: what QEMU 11.1.3 says.
+// TestGreetingOfQEMUIsRead: the greeting of QEMU 11.1.3 is parsed.
 func TestGreetingOfQEMUIsRead(t *testing.T) {
 	b := append([]byte{0, 0, 0, 0}, `{"capabilities":{"pgsizes":4096,"max_msg_fds":16,"max_dma_maps":65535,"max_data_xfer_size":1048576,"migration":{"pgsize":4096,"max_bitmap_size":268435456},"write_multiple":true}}`...)
 	g, err := ParseGreeting(append(b, 0))
@@ -160,7 +160,7 @@ func FuzzFormats(f *testing.F) {
 	})
 }
 
-// TestLimitsOfBodiesAreAccepted: values at the border of what makes sense.
+// TestLimitsOfBodiesAreAccepted: the smallest and largest values that make sense are accepted.
 func TestLimitsOfBodiesAreAccepted(t *testing.T) {
 	const page = 4096
 	top := ^uint64(0)

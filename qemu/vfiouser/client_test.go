@@ -40,8 +40,8 @@ func answering(t *testing.T, greeting Greeting, answer func(h *Header, body []by
 	return near
 }
 
-// TestReplyToAnotherMessageIsRefused: an answer that is not to what was asked, or is no answer, is
-// an error, as is one of another length.
+// TestReplyToAnotherMessageIsRefused: a reply to another message, a message that is no reply, and a
+// reply of another length are errors.
 func TestReplyToAnotherMessageIsRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer func(h *Header, body []byte) []byte

@@ -198,7 +198,8 @@ func await(t testing.TB, ended <-chan error) error {
 	}
 }
 
-// TestConversationOfQEMU: what QEMU does with a device, from its start to its end.
+// TestConversationOfQEMU: the server answers everything that QEMU sends to a device from start to
+// end.
 func TestConversationOfQEMU(t *testing.T) {
 	dev := newFake(t)
 	c, ended := dial(t, dev)
@@ -262,8 +263,8 @@ func TestConversationOfQEMU(t *testing.T) {
 	dev.clean(t)
 }
 
-// TestInvalidRequestsGetAnErrno: what is wrong in itself is refused, changes nothing, and the
-// conversation goes on.
+// TestInvalidRequestsGetAnErrno: a well-formed request with invalid values is refused and changes
+// nothing, and the connection stays.
 func TestInvalidRequestsGetAnErrno(t *testing.T) {
 	dev := newFake(t)
 	c, _ := dial(t, dev)
@@ -402,7 +403,7 @@ func TestLeavingClientLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestTooManyDescriptorsDisconnect: more descriptors than a message may bring end the conversation,
+// TestTooManyDescriptorsDisconnect: more descriptors than a message may have end the connection,
 // and none stays open.
 func TestTooManyDescriptorsDisconnect(t *testing.T) {
 	dev := newFake(t)
@@ -493,8 +494,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// TestPartsOfRangesAreUnmapped: a client may take back any part of what it mapped; the rest stays
-// where it was.
+// TestPartsOfRangesAreUnmapped: a client may unmap any part of a range; the rest stays mapped.
 func TestPartsOfRangesAreUnmapped(t *testing.T) {
 	dev := newFake(t)
 	c, ended := dial(t, dev)
@@ -538,7 +538,8 @@ func TestPartsOfRangesAreUnmapped(t *testing.T) {
 	dev.clean(t)
 }
 
-// TestUnmapThatSplitsMayBeTooMuch: a part that would make one mapping too many is refused.
+// TestUnmapThatSplitsMayBeTooMuch: an unmap that splits a range is refused if there would be one
+// mapping too many.
 func TestUnmapThatSplitsMayBeTooMuch(t *testing.T) {
 	var m mappings
 	for i := range uint64(MaxMaps) {
@@ -573,8 +574,8 @@ func (v *vectors) Trigger(irq, vector uint32) {
 	v.told += fmt.Sprintf("trigger %d of %d ", vector, irq)
 }
 
-// TestVectorsOutsideTheirKindAreRefused: of each kind of interrupt as many vectors can be named as
-// there are, and kinds that are not are refused, even where nothing is asked of them.
+// TestVectorsOutsideTheirKindAreRefused: vectors beyond the number of their kind are refused, and
+// so are kinds that do not exist, even in a request that would do nothing.
 func TestVectorsOutsideTheirKindAreRefused(t *testing.T) {
 	const none, signal = IRQTrigger | IRQDataNone, IRQTrigger | IRQDataEventfd
 	for _, c := range []struct {
@@ -604,8 +605,8 @@ func TestVectorsOutsideTheirKindAreRefused(t *testing.T) {
 	}
 }
 
-// TestAccessesEndWithTheirRegion: an access may end where its region ends, and one of no bytes may
-// be there.
+// TestAccessesEndWithTheirRegion: an access may end at the end of its region, and one of no bytes
+// may begin there.
 func TestAccessesEndWithTheirRegion(t *testing.T) {
 	c, _ := dial(t, newFake(t))
 	for _, tt := range []struct {
@@ -635,8 +636,8 @@ func TestAccessesEndWithTheirRegion(t *testing.T) {
 	}
 }
 
-// TestRepliesFitTheClientsRoom: an answer is cut to what the client has room for, which is its
-// fixed part at least.
+// TestRepliesFitTheClientsRoom: a reply is cut to the length for which the client has room, which
+// must be at least its fixed part.
 func TestRepliesFitTheClientsRoom(t *testing.T) {
 	body := []byte("head and tail")
 	for argsz, want := range map[uint32]string{
@@ -658,8 +659,8 @@ type told struct {
 func (d *told) Unmap(r Range)      { d.unmapped = append(d.unmapped, r) }
 func (d *told) Map(Map, int) error { return nil }
 
-// TestUnmapOfNothingIsNotTold: a device does not hear of addresses that are taken back where
-// nothing was mapped: what it does then may wait for others.
+// TestUnmapOfNothingIsNotTold: the device is not told of an unmap of addresses at which nothing was
+// mapped, because its work for an unmap may have to wait for others.
 func TestUnmapOfNothingIsNotTold(t *testing.T) {
 	d := &told{}
 	s := &server{dev: d}
@@ -688,7 +689,8 @@ func TestUnmapOfNothingIsNotTold(t *testing.T) {
 	}
 }
 
-// TestMessagesMayComeInPieces: what a socket does not take of a message at once goes behind.
+// TestMessagesMayComeInPieces: bytes of a message that the socket does not take at once are sent
+// afterwards.
 func TestMessagesMayComeInPieces(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	if err := near.SetWriteBuffer(1); err != nil { // the kernel has a least size
@@ -740,7 +742,7 @@ func (d *many) SetIRQs(_, start uint32, fds []int) error {
 	return nil
 }
 
-// TestManyVectorsAreSetInPieces: descriptors that one message cannot bring come with several.
+// TestManyVectorsAreSetInPieces: more descriptors than fit into one message are sent in several.
 func TestManyVectorsAreSetInPieces(t *testing.T) {
 	for n, want := range map[int][]int{
 		1:            {1, 1},
