@@ -13,9 +13,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestCKeepsMemory: the C library, too, gives out and unmaps no memory that the device may still
-// reach: one that leaves a command without an answer, and then does not close the stream. One that
-// does close it has let go.
+// TestCKeepsMemory: the C library, too, does not reuse or unmap memory that the device may still
+// access, if the device neither answers a command nor closes the stream afterwards. If it closes
+// the stream, it no longer uses the memory.
 func TestCKeepsMemory(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") != "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// ioInfo is what the two ends tell each other over the admin connection: where the I/O queue pair
-// is, and which memory the peer may use by it.
+// ioInfo is what the two ends exchange over the admin connection: the address of the I/O queue
+// pair, and the memory that the peer may access.
 type ioInfo struct {
 	qp   guestlib.QPAddress
 	addr uint64
@@ -50,8 +50,8 @@ func (s *side) swap(ctx context.Context, mine *ioInfo) (theirs ioInfo, err error
 	return theirs, theirs.unmarshal(s.mr.Bytes()[64 : 64+ioInfoSize])
 }
 
-// openIO makes an I/O queue pair, tells the peer of it and of memory it may use, and wires it to
-// the peer's.
+// openIO creates an I/O queue pair, sends its address and that of memory to the peer, and wires it
+// to the peer's.
 func (s *side) openIO(ctx context.Context) (io *guestlib.QP, peer ioInfo, err error) {
 	buf, err := s.dev.Alloc(4096)
 	if err != nil {

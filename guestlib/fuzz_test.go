@@ -6,7 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Whatever a device sends, the driver neither panics nor keeps it.
+// Whatever a device sends, the driver does not panic and does not accumulate it.
 func FuzzDeviceMessages(f *testing.F) {
 	add := func(m abi.Message) {
 		b := make([]byte, m.Size())
@@ -47,8 +47,8 @@ func FuzzDeviceMessages(f *testing.F) {
 	})
 }
 
-// What a device puts into a completion queue is taken or refused, never a panic; nothing is
-// completed that was not posted.
+// Whatever a device writes into a completion queue is accepted or refused without a panic, and
+// nothing is completed that was not posted.
 func FuzzCompletions(f *testing.F) {
 	good := abi.CQE{WRID: 1, QPN: 5, Opcode: abi.WCOpWrite}
 	b := make([]byte, abi.CQESize)

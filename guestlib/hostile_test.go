@@ -73,7 +73,8 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
-// Completions that fit nothing posted are the device's error, reported by Poll, and stay so.
+// Completions that match no posted request are an error of the device. Poll reports it, and keeps
+// reporting it.
 func TestHostileCompletions(t *testing.T) {
 	good := abi.CQE{WRID: 7, Opcode: abi.WCOpRecv}
 	for _, c := range []struct {
@@ -145,7 +146,7 @@ func TestHostileAdminCompletion(t *testing.T) {
 	}
 }
 
-// A device that hears nothing, or answers nothing, is lost after its timeout.
+// A device that reads nothing, or answers nothing, is lost after a timeout.
 func TestSilentDevice(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -181,7 +182,7 @@ func TestSilentDevice(t *testing.T) {
 	}
 }
 
-// A NIC that dies takes nothing with it but the device.
+// If a NIC dies, only the device is lost, and nothing else is affected.
 func TestNICDies(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	a := newEndpoint(t, openDevice(t, url), QPConfig{})
@@ -204,7 +205,7 @@ func TestNICDies(t *testing.T) {
 	}
 }
 
-// A NIC that refuses the memory, or is none, gives an error with its words.
+// If the NIC refuses the memory, or the peer is no NIC, the error says what it answered.
 func TestRefusedMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer []byte

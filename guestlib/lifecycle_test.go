@@ -8,8 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Objects in use cannot be destroyed; after their users they can, in any order, and all their
-// memory comes back.
+// Objects in use cannot be destroyed. After their users they can, in any order, and all their
+// memory is freed.
 func TestDestroyOrder(t *testing.T) {
 	_, url := startNIC(t, nil)
 	ctx := testContext(t)
@@ -74,7 +74,8 @@ func TestBusyCQKeepsWorking(t *testing.T) {
 	}
 }
 
-// Completions of a destroyed QP that nobody polled are not seen, and not mistaken for another QP's.
+// Completions of a destroyed QP that were not polled do not appear, and are not mistaken for those
+// of another QP.
 func TestDestroyDropsCompletions(t *testing.T) {
 	a, b := newPair(t, QPConfig{})
 	ctx := testContext(t)
@@ -221,7 +222,7 @@ func TestConnectFailures(t *testing.T) {
 		t.Errorf("rejected: %v", err)
 	}
 
-	// Given up by the caller: the QP is in ERR, since nobody knows how far the peer got.
+	// The caller has given up: the QP is in ERR, because the peer may be connected already.
 	cctx, cancel := context.WithCancel(ctx)
 	go func() {
 		l.Accept(ctx)

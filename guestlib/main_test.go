@@ -80,7 +80,7 @@ func newEndpoint(t testing.TB, d *Device, cfg QPConfig) *endpoint {
 	return e
 }
 
-// connectPair connects a to b and returns what each heard of the other.
+// connectPair connects a to b and returns the private data that each received.
 func connectPair(t testing.TB, a, b *endpoint, service uint64, hello, answer string) (heard string, request *ConnectRequest) {
 	t.Helper()
 	ctx := testContext(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPostSends: a list of requests is posted in order, up to the first that is wrong, with one
-// doorbell for a device that wants one for each change.
+// TestPostSends: a list of requests is posted in order, up to the first invalid one, with one
+// doorbell even for a device that wants a doorbell for each change.
 func TestPostSends(t *testing.T) {
 	r := newSilentRig(t)
 	list := func(n int) []SendWR {

@@ -24,8 +24,8 @@ func restart(t *testing.T, nic *fakedev.Server, url string) *fakedev.Server {
 	return next
 }
 
-// TestRecovers restarts the NIC again and again (DRV-210). What was made before fails for good,
-// with the reason; the device comes back by itself, and the same buffers serve new objects.
+// TestRecovers restarts the NIC again and again (DRV-210). Objects from before fail for ever, with
+// the reason. The device recovers by itself, and new objects can use the same buffers.
 func TestRecovers(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	ctx := testContext(t)
@@ -115,8 +115,8 @@ func TestRecovers(t *testing.T) {
 	}
 }
 
-// TestSilentDeviceRecovers: a device from which nothing comes is given up after the heartbeat's
-// time, and dialed again.
+// TestSilentDeviceRecovers: a device that sends nothing is given up after HeartbeatTimeout, and
+// dialed again.
 func TestSilentDeviceRecovers(t *testing.T) {
 	var silent atomic.Bool
 	_, url := startNIC(t, func(s *fakedev.Server) {
@@ -152,8 +152,8 @@ func TestSilentDeviceRecovers(t *testing.T) {
 	}
 }
 
-// TestMemoryOfALostDeviceIsKept: what is destroyed and freed while a device is silent, which may still
-// reach it, is not given out again before the device is reset.
+// TestMemoryOfALostDeviceIsKept: memory that is freed while a device is silent is not reused before
+// the device is reset, because the device may still access it.
 func TestMemoryOfALostDeviceIsKept(t *testing.T) {
 	var silent atomic.Bool
 	_, url := startNIC(t, func(s *fakedev.Server) {
@@ -236,7 +236,7 @@ func TestCloseWhileLost(t *testing.T) {
 	}
 }
 
-// TestBrokenDeviceStaysLost: a device that broke the protocol is not tried again.
+// TestBrokenDeviceStaysLost: a device that broke the protocol is not dialed again.
 func TestBrokenDeviceStaysLost(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	d := openDevice(t, url)
@@ -247,8 +247,8 @@ func TestBrokenDeviceStaysLost(t *testing.T) {
 	}
 }
 
-// TestDestroyWithoutTime: what is left of an earlier life is gone also for a caller whose time is
-// over. It must not ring in the life that follows, whose queues have the same numbers.
+// TestDestroyWithoutTime: an object of an earlier life can be destroyed even if the caller's
+// context has ended. It must not ring in the next life, whose queues have the same numbers.
 func TestDestroyWithoutTime(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	d := openDevice(t, url)

@@ -187,8 +187,8 @@ func TestQueueFull(t *testing.T) {
 			t.Fatalf("%+v", wc)
 		}
 	}
-	// Unsignaled work is done, but only a later signaled one could say so: there is no room for it.
-	// That is how verbs are.
+	// The unsignaled work is done, but only a later signaled request could report that, and there
+	// is no room for one. Verbs work this way.
 	if err := a.qp.PostSend(one); !errors.Is(err, ErrQueueFull) {
 		t.Fatal(err)
 	}
@@ -407,7 +407,8 @@ func TestWaitSolicited(t *testing.T) {
 	}
 }
 
-// TestDrainQueue stops sending with SQD, hears when it is drained, and goes on.
+// TestDrainQueue: SQD stops sending, an event reports that the queue is drained, and sending can
+// continue.
 func TestDrainQueue(t *testing.T) {
 	a, b := newPair(t, QPConfig{})
 	ctx := testContext(t)

@@ -49,8 +49,8 @@ func testWindow(t *testing.T) (*window.Window, *ring.Consumer) {
 	return w, ring.NewConsumer(ring.Mem(m[at:]), layout)
 }
 
-// TestWindowDoorbells rings more queues than the window holds records: all records come once, in
-// order, by the window, and what does not fit waits until there is room. Nothing goes over the
+// TestWindowDoorbells: if more queues ring than the window has room for records, the others wait
+// until there is room. All records come once, in order, through the window, and none over the
 // stream.
 func TestWindowDoorbells(t *testing.T) {
 	w, device := testWindow(t)

@@ -23,8 +23,9 @@ func (b *backed) SetIRQs(_, start uint32, fds []int) error { return b.note("irqs
 func (b *backed) Trigger(_, vector uint32)                 { _ = b.note("trigger %d", vector) }
 func (b *backed) Reset()                                   { _ = b.note("reset") }
 
-// TestRegionsAndInterruptsOfAFunction: a function shows a client its regions and interrupts, and
-// only accesses to its registers have an effect.
+// TestRegionsAndInterruptsOfAFunction: a function shows a client its regions and interrupts. What
+// is written to the window can be read back; the MSI-X tables and the doorbell register read as
+// zero.
 func TestRegionsAndInterruptsOfAFunction(t *testing.T) {
 	for _, msi := range []bool{false, true} {
 		win, err := ivshmem.NewWindow(vfioTestFunction, abi.FunctionVF)

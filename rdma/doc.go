@@ -26,12 +26,8 @@
 //
 // # Trust
 //
-// The guest and the peer are hostile. Queue entries are copied once and the copy is checked. Every
-// access to guest memory goes through queues.Area, which turns a fault into an error. Numbers and
-// keys have generations and belong to one function. A broken queue or an invalid request fails only
-// its QP, and the driver is told which rule it broke (Notifier.Violation). An invalid packet fails
-// the connection that it came on. Fixed limits bound what a QP has in flight: works, segments,
-// received messages, pulls being served.
+// What a guest does wrong fails its own queue pair or queue (package verbs); an invalid packet
+// fails the connection that it came on. Neither affects other functions.
 //
 // # Ownership and time
 //

@@ -32,8 +32,8 @@ func (h *heapSource) Grow(n int) (Chunk, error) {
 
 func (h *heapSource) Close() error { return nil }
 
-// Blocks never overlap, are zeroed, and when all are freed each chunk is one free extent again. What
-// was allocated before Hold and freed since then is nobody else's until Release.
+// Blocks never overlap and are zeroed, and when all are freed each chunk is one free extent again.
+// A block that was allocated before Hold and freed since is not given out again until Release.
 func TestPoolModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := NewPool(&heapSource{minPages: 16, maxChunks: 8})

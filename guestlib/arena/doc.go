@@ -15,8 +15,8 @@
 // (MADV_NOHUGEPAGE), keeps them out of forked children (MADV_DONTFORK), pins them by registering
 // them as buffers of an io_uring instance, which takes a long-term pin in the kernel, and only then
 // reads the page addresses. If any step fails, Grow returns an error that says what to change.
-// TestLongPinnedMemory (cmd/vnic/guest) forces compaction and collapse in a guest under traffic: mlocked
-// memory moves, this memory does not.
+// TestLongPinnedMemory (cmd/vnic/guest) forces compaction and collapse in a guest under traffic:
+// mlocked memory moves, this memory does not.
 //
 // # Ownership and concurrency
 //

@@ -135,7 +135,7 @@ func TestReadPagemap(t *testing.T) {
 	}
 }
 
-// What cannot be pinned or resolved is refused with the remedy.
+// Memory that cannot be pinned, or whose addresses cannot be read, is refused with the remedy.
 func TestGuestRAMRemedies(t *testing.T) {
 	for _, c := range []struct {
 		err  error

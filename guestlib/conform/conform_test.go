@@ -53,7 +53,7 @@ func run(t *testing.T, url, match string) *Report {
 	return r
 }
 
-// TestFake runs all checks on a device that does what it should.
+// TestFake: a device that keeps all rules passes all checks.
 func TestFake(t *testing.T) {
 	r := run(t, startNIC(t, func(s *fakedev.Server) { s.Plain, s.Reuse = true, true }), "")
 	for _, x := range r.Results {
@@ -63,8 +63,7 @@ func TestFake(t *testing.T) {
 	}
 }
 
-// TestClauses holds the kit against docs/abi: each clause is in a check, or there is a reason why
-// not.
+// TestClauses compares the kit with docs/abi: each clause has a check, or a reason why not.
 func TestClauses(t *testing.T) {
 	text, err := os.ReadFile("../../docs/abi/index.md")
 	if err != nil {
@@ -146,8 +145,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// broken are ways not to do what docs/abi says, with the checks among which the kit looks and those
-// that must find it.
+// broken lists ways to break docs/abi, with the checks that are run and those that must fail.
 var broken = map[string]struct{ among, find string }{
 	"any version":               {"hello|stream", "hello.version"},
 	"open after refusal":        {"hello.version", "hello.version"},
@@ -181,8 +179,8 @@ var broken = map[string]struct{ among, find string }{
 	"events of late lost":       {"cm.(behind|refused)", "cm.behind"},
 }
 
-// TestBroken runs the kit on devices that break one rule each: the right checks fail, and no
-// others. Nearly all the time is waiting for what does not come, so they wait together.
+// TestBroken: on a device that breaks one rule, the right checks fail and no others. Nearly all of
+// the time is spent waiting for messages that do not come, so the devices are checked in parallel.
 func TestBroken(t *testing.T) {
 	var wg sync.WaitGroup
 	for habit, x := range broken {

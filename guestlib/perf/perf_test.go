@@ -118,8 +118,8 @@ func checkRow(t *testing.T, c *Config, r *Row) {
 	}
 }
 
-// TestPeerLeavesFirst: a peer that was heard may go before its acknowledgement of what it was told
-// is here. Before, it may not.
+// TestPeerLeavesFirst: a peer whose message has arrived may leave before its acknowledgement of
+// ours arrives. One that leaves earlier is an error.
 func TestPeerLeavesFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	nic, err := fakedev.Listen(path, nil)
@@ -157,7 +157,8 @@ func TestPeerLeavesFirst(t *testing.T) {
 	}
 }
 
-// TestDisagreement: a client of another test is told so, and both end.
+// TestDisagreement: if the client runs another test than the server, it gets that as the reason,
+// and both end.
 func TestDisagreement(t *testing.T) {
 	_, _, errs := pair(t, Config{Test: Test{Write, false}}, Config{Test: Test{Send, true}})
 	if errs[0] == nil || errs[1] == nil || !strings.Contains(errs[1].Error(), "client: send_lat, server: write_bw; start the same") {
@@ -184,7 +185,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestStatistics: a known series.
+// TestStatistics: the statistics of a known series are right.
 func TestStatistics(t *testing.T) {
 	times := []time.Duration{0}
 	for i := range 1000 { // 1 to 1000 µs round trips

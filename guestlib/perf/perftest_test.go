@@ -17,8 +17,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/perf/perftest"
 )
 
-// unmarked carries a connection to a server and takes the mark out of what a client of ours begins
-// with, so that it is taken for a program of perftest. It returns its port.
+// unmarked relays a connection to a server, and removes the mark with which our clients begin, so
+// that the server takes them for a program of perftest. It returns its port.
 func unmarked(t *testing.T, server string) uint64 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func unmarked(t *testing.T, server string) uint64 {
 	return uint64(l.Addr().(*net.TCPAddr).Port)
 }
 
-// freePort is one that nobody listens at.
+// freePort returns a port on which nobody listens.
 func freePort(t *testing.T) uint64 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -104,7 +104,8 @@ func asPerftest(t *testing.T, server, client Config) (rows [2][]Row, text [2]str
 	return rows, text, errs
 }
 
-// TestWithPerftest: every test is measured with an end that is a program of perftest, in either role.
+// TestWithPerftest: every test works with a program of perftest at the other end, as client and as
+// server.
 func TestWithPerftest(t *testing.T) {
 	for _, test := range Tests() {
 		t.Run(test.String(), func(t *testing.T) {
@@ -153,8 +154,8 @@ func TestWithPerftest(t *testing.T) {
 	}
 }
 
-// TestPerftestDisagrees: what cannot be measured with perftest's programs is refused at once, and ends
-// that count differently do not wait for ever.
+// TestPerftestDisagrees: a test that perftest's programs do not have is refused at once, and two
+// ends with different counts do not wait for ever.
 func TestPerftestDisagrees(t *testing.T) {
 	send, all := Test{Op: Send}, Test{Op: Write, Latency: true}
 	for want, c := range map[string][2]Config{
@@ -173,8 +174,8 @@ func TestPerftestDisagrees(t *testing.T) {
 	}
 }
 
-// TestPerftestIsRecognised: a client of perftest is served, and nobody else, who sends something else,
-// nothing, part of it, or is a client of ours.
+// TestPerftestIsRecognised: only a client of perftest is served as one: not a client that sends
+// something else, nothing, or only a part, and not a client of ours.
 func TestPerftestIsRecognised(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -207,8 +208,8 @@ func TestPerftestIsRecognised(t *testing.T) {
 	_ = p.Close()
 }
 
-// TestClientFindsPerftest: a client goes on to look for its server where something else takes every
-// connection, and is told at once that a program of perftest is too old.
+// TestClientFindsPerftest: a client keeps looking for its server if another program accepts the
+// connections, and fails at once if a program of perftest is too old.
 func TestClientFindsPerftest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	nic, err := fakedev.Listen(path, nil)

@@ -85,8 +85,7 @@ func TestListen(t *testing.T) {
 	t.Logf("%d interrupts for %d records", interrupts, total)
 }
 
-// TestListenHostile: an index that cannot be true is told once, and Close ends
-// everything.
+// TestListenHostile: an impossible index is reported once, and Close ends everything.
 func TestListenHostile(t *testing.T) {
 	w, _, mem, interrupt := testEvents(t)
 	errs := make(chan error, 10)
@@ -109,8 +108,8 @@ func TestListenHostile(t *testing.T) {
 	w.Listen(func(uint32, error) { t.Error("a closed window has events") })
 }
 
-// TestNoInterrupts: without an IOMMU, or with a device that somebody else has, the
-// window works without interrupts and says why.
+// TestNoInterrupts: without an IOMMU, or if another process has the device, the window works
+// without interrupts and gives the reason.
 func TestNoInterrupts(t *testing.T) {
 	withEvents := func() []byte {
 		b := image(testFunction)

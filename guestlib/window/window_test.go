@@ -43,7 +43,7 @@ func (p pci) add(name, vendor, device string, shared []byte) string {
 
 const testBells = 8192
 
-// image is a window as a device may make it: a capability nobody knows, then the bells.
+// image is a window as a device may make it: an unknown capability, then the bell ring.
 func image(function uint32) []byte {
 	b := make([]byte, abi.WindowSize)
 	(&abi.WindowHeader{Magic: abi.Magic, Major: abi.VersionMajor, Minor: 99, Length: abi.WindowSize, Function: function, FirstCap: 128}).Marshal(b)
@@ -125,7 +125,7 @@ func TestRing(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A consumer index that cannot be true.
+	// An impossible consumer index.
 	binary.LittleEndian.PutUint32(m[testBells+64:], 1<<30)
 	for err = nil; err == nil; {
 		err = w.Ring(&abi.Doorbell{})
@@ -153,7 +153,8 @@ func TestNoWindow(t *testing.T) {
 	}
 }
 
-// TestBadWindow: nothing a device can write there makes Open panic or look outside.
+// TestBadWindow: whatever a device writes into a window, Open neither panics nor reads outside of
+// it.
 func TestBadWindow(t *testing.T) {
 	le := binary.LittleEndian
 	for want, spoil := range map[string]func(b []byte){

@@ -100,7 +100,7 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
-// Counts beyond one round, by receives and by memory.
+// Counts that need more than one round, because of receives or of memory.
 func TestManyRounds(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	lines, errs := pair(t, nic, url, Config{Count: 2*maxRound + 5, Sizes: []int{3, 200000}})
@@ -111,7 +111,7 @@ func TestManyRounds(t *testing.T) {
 	}
 }
 
-// A single wrong bit anywhere is found and told, for each operation.
+// A single wrong bit anywhere is found and reported, for each operation.
 func TestTamperedDataIsFound(t *testing.T) {
 	for _, op := range []guestlib.Opcode{guestlib.Send, guestlib.SendImm, guestlib.Write, guestlib.WriteImm, guestlib.Read} {
 		t.Run(op.String(), func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestTamperedDataIsFound(t *testing.T) {
 	}
 }
 
-// A peer that dies ends the run with an error, soon.
+// If the peer dies, the run soon ends with an error.
 func TestPeerDies(t *testing.T) {
 	var nic *fakedev.Server
 	hits := 0
@@ -193,7 +193,7 @@ func TestDecodeLineRefusals(t *testing.T) {
 	}
 }
 
-// Patterns: any change is seen at its place, for every length.
+// Any change of a pattern is found at its place, for every length.
 func TestPattern(t *testing.T) {
 	for n := range 70 {
 		b := make([]byte, n)

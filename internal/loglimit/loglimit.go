@@ -56,7 +56,7 @@ func (l *Log) Warn(msg string, args ...any) {
 	l.Line(time.Now().UnixNano(), slog.LevelWarn, msg, args...)
 }
 
-// Panicked tells of a fault in the program that reading a frame found: v was recovered.
+// Panicked logs a panic, recovered as v, that a received frame caused.
 func (l *Log) Panicked(now int64, what string, v any, frame []byte) {
 	const shown = 256
 	l.Line(now, slog.LevelError, "fault in the program: "+what+" was dropped; please report this line",

@@ -10,8 +10,8 @@ import (
 // maxWaiting is how many lines wait for a log that is slow. Those beyond are lost, and counted.
 const maxWaiting = 1024
 
-// Queue has lines written by a goroutine of its own: a disk, a terminal or a pipe that blocks makes
-// nobody wait who logs, least of all the thread of a shard.
+// Queue writes lines in a goroutine of its own. So a disk, a terminal or a pipe that blocks does
+// not hold up those that log, above all not the thread of a shard.
 type Queue struct {
 	mu      sync.Mutex
 	waiting []line
@@ -19,13 +19,13 @@ type Queue struct {
 	idle    chan struct{} // closed when nothing waits any more; nil: nothing does
 }
 
-// line is one that waits.
+// line is a line that waits to be written.
 type line struct {
 	to     slog.Handler
 	record slog.Record
 }
 
-// Handler returns one whose lines the queue gives to another.
+// Handler returns a handler whose lines the queue passes on to another.
 func (q *Queue) Handler(to slog.Handler) slog.Handler { return queued{q, to} }
 
 type queued struct {
@@ -62,7 +62,7 @@ func (q *Queue) add(l line) {
 	}
 }
 
-// write writes what waits, until nothing does.
+// write writes lines until none waits.
 func (q *Queue) write() {
 	for {
 		q.mu.Lock()
@@ -85,7 +85,7 @@ func (q *Queue) write() {
 	}
 }
 
-// Flush waits until everything is written that was logged before, but not for ever.
+// Flush waits, for a limited time, until everything that was logged before is written.
 func (q *Queue) Flush(most time.Duration) {
 	q.mu.Lock()
 	idle := q.idle

@@ -42,9 +42,9 @@ func (e *Event) Set(fd int) error {
 	return nil
 }
 
-// Signal adds one to the counter soon. If the counter (or socket) is full, the other side has not
-// looked yet and a signal more would tell it nothing. Signal does not block, and its cost does not
-// depend on the descriptor.
+// Signal makes the thread add one to the counter. If the counter (or socket) is full, the other
+// side has not read it yet, and one more signal would tell it nothing new. Signal does not block,
+// and its cost does not depend on the descriptor.
 func (e *Event) Signal() {
 	if !e.due.Swap(true) {
 		e.notifier.wake()

@@ -122,7 +122,7 @@ func (g *bare) send(number uint32, size int) {
 	g.tx.Show()
 }
 
-// back is how many chains came back.
+// back returns the number of completed chains.
 func (g *bare) back() (n int) {
 	for {
 		if _, _, ok := g.tx.Used(); !ok {
@@ -141,7 +141,7 @@ func (g *bare) offer(at uint64) {
 	g.at[id] = at
 }
 
-// received are the numbers of the frames that came, which are whole.
+// received returns the numbers of the frames that arrived, all of which must be complete.
 func (g *bare) received(size int) (numbers []uint32) {
 	g.t.Helper()
 	var frame []byte
@@ -172,8 +172,8 @@ func (g *bare) cut() {
 	}
 }
 
-// TestMemoryThatVanishesFailsItsPort: whose memory is no longer there has his port stopped, and the
-// other guest's rings stand as if nothing had been.
+// TestMemoryThatVanishesFailsItsPort: the port of the guest whose memory is gone stops, and the
+// other guest's rings are as if nothing had happened.
 func TestMemoryThatVanishesFailsItsPort(t *testing.T) {
 	const size = 6000
 	for _, packed := range []bool{false, true} {
@@ -237,8 +237,8 @@ func TestMemoryThatVanishesFailsItsPort(t *testing.T) {
 	}
 }
 
-// TestCopiedBytesOutliveTheMemory: what was copied before its guest's memory went is there still;
-// what was not is lost.
+// TestCopiedBytesOutliveTheMemory: bytes that were copied before the guest's memory was removed are
+// still there; the others are lost.
 func TestCopiedBytesOutliveTheMemory(t *testing.T) {
 	const size = 6000
 	g := newBare(t, false)
@@ -268,9 +268,9 @@ func TestCopiedBytesOutliveTheMemory(t *testing.T) {
 	}
 }
 
-// TestNoFrameIsLostByADeathBetween has the process that serves two guests killed between any two
-// steps of frames from the one to the other. The next goes on: no frame comes twice or out of
-// order, none of their buffers is lost.
+// TestNoFrameIsLostByADeathBetween: the process that serves two guests may be killed between any
+// two steps of frames from one to the other. The next process continues: no frame comes twice or
+// out of order, and no buffer is lost.
 func TestNoFrameIsLostByADeathBetween(t *testing.T) {
 	const size, frames = 5000, 40
 	for _, packed := range []bool{false, true} {
@@ -333,7 +333,7 @@ func TestNoFrameIsLostByADeathBetween(t *testing.T) {
 	}
 }
 
-// TestNoAllocationsBetween: neither does a frame cost memory whose end goes from guest to guest.
+// TestNoAllocationsBetween: a frame whose end goes from guest to guest allocates nothing, either.
 func TestNoAllocationsBetween(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
 		from, to := newBench(t, vhostnet.Config{}, o), newBench(t, vhostnet.Config{}, o)
@@ -355,8 +355,8 @@ func TestNoAllocationsBetween(t *testing.T) {
 	})
 }
 
-// TestEndsOfFramesAreLeftWhileThereIsRoom: of a long frame the end is left where it is, as long as
-// there is room to note it: 64 ends of a port, in 256 pieces.
+// TestEndsOfFramesAreLeftWhileThereIsRoom: the end of a long frame stays in guest memory as long as
+// there is room to record it: 64 ends for a port, in 256 pieces.
 func TestEndsOfFramesAreLeftWhileThereIsRoom(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -12,7 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// byHand is a port without front end: the test says what a conversation would.
+// byHand is a port without a front end: the test makes the calls that a front end's messages would
+// cause.
 type byHand struct {
 	*vhostnet.Port
 	t  *testing.T
@@ -64,9 +65,9 @@ func send(mem []byte, i int, addr uint64) {
 	binary.LittleEndian.PutUint16(ring[256+2:], 1)
 }
 
-// TestFailedPortWorksAfterANewStart: a port of which one ring is misplaced says why, and does
-// nothing, whatever ring its driver starts or stops, until none is left. The first one that starts
-// then ends that.
+// TestFailedPortWorksAfterANewStart: a port with a misplaced ring gives the reason and does
+// nothing, whichever rings its driver starts or stops, until all are stopped. It works again when
+// the next ring starts.
 func TestFailedPortWorksAfterANewStart(t *testing.T) {
 	mem := make([]byte, 8*1024)
 	b := newByHand(t, 2, mem)
@@ -104,8 +105,8 @@ func TestFailedPortWorksAfterANewStart(t *testing.T) {
 	}
 }
 
-// TestRingsFollowTheMemory: rings go on in memory that was mapped anew, and a port whose rings are
-// in memory that is gone says so.
+// TestRingsFollowTheMemory: rings continue when their memory is mapped again. A port whose rings
+// are in memory that is gone gives that as the reason.
 func TestRingsFollowTheMemory(t *testing.T) {
 	mem := make([]byte, 4096)
 	p := newByHand(t, 1, mem)

@@ -74,8 +74,8 @@ func (d *driven) start(i int) {
 	}
 }
 
-// add makes a chain available in a ring, of buffers with these lengths that follow each other in
-// memory, and returns where it begins, and whether the device is to be kicked.
+// add makes a chain available in a ring, of buffers with these lengths one after the other in
+// memory. It returns where the chain begins, and whether the device wants a kick.
 func (d *driven) add(i int, write bool, lengths ...int) (mem []byte, kick bool) {
 	d.t.Helper()
 	var bufs []vhosttest.Buffer
@@ -90,7 +90,7 @@ func (d *driven) add(i int, write bool, lengths ...int) (mem []byte, kick bool) 
 	return d.mem[begin:d.next], d.rings[i].Show()
 }
 
-// used are the lengths of the buffers that came back in a ring.
+// used returns the lengths of the completed buffers of a ring.
 func (d *driven) used(i int) (lengths []int) {
 	for {
 		_, n, ok := d.rings[i].Used()

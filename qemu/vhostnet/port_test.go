@@ -19,7 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// bench is a port with its thread, which the test plays, and a guest.
+// bench is a port and a guest; the test takes the place of the port's thread.
 type bench struct {
 	t     testing.TB
 	port  *vhostnet.Port
@@ -79,7 +79,7 @@ func (b *bench) connect() *net.UnixConn {
 	return near
 }
 
-// serve is the port's thread while f has a word with the port.
+// serve runs the port's thread while f calls the port.
 func (b *bench) serve(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -124,7 +124,7 @@ func frameOf(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// noise is what frames are made of.
+// noise is the data of frames.
 var noise = func() []byte {
 	b, rng := make([]byte, 1<<18), rand.New(rand.NewPCG(7, 7))
 	for i := range b {
@@ -133,7 +133,7 @@ var noise = func() []byte {
 	return b
 }()
 
-// kicked tells whether the port would wake its thread.
+// kicked reports whether the port would wake its thread.
 func (b *bench) kicked() bool {
 	p := []unix.PollFd{{Fd: int32(b.port.FD()), Events: unix.POLLIN}}
 	n, err := unix.Poll(p, 0)
@@ -223,7 +223,7 @@ func TestFramesForTheGuestArriveWhole(t *testing.T) {
 				}
 			}
 		}
-		// A guest that takes nothing back: frames are lost and counted, none twice.
+		// A guest that takes no frames: they are lost, and each is counted once.
 		frame, taken := frameOf(rng, 1400), 0
 		for b.port.Write([][]byte{frame}, vhostnet.Offload{}) {
 			taken++
@@ -298,7 +298,8 @@ func TestFlowStaysInOneQueue(t *testing.T) {
 	}
 }
 
-// TestAllQueuesCarryFrames reads all queues that the guest runs, each in its order.
+// TestAllQueuesCarryFrames: frames of all queues that the guest runs are read, those of each queue
+// in order.
 func TestAllQueuesCarryFrames(t *testing.T) {
 	buf := make([]byte, 1<<16)
 	b := newBench(t, vhostnet.Config{Queues: 4}, vhosttest.NetOptions{Queues: 3, Merge: true})
@@ -320,7 +321,8 @@ func TestAllQueuesCarryFrames(t *testing.T) {
 	}
 }
 
-// TestPortServesARebootedGuest begins anew on the same conversation, with other features.
+// TestPortServesARebootedGuest: a guest that reboots is served over the same connection, with other
+// features.
 func TestPortServesARebootedGuest(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true, Packed: packed})
@@ -359,8 +361,8 @@ func TestPortServesARebootedGuest(t *testing.T) {
 	}
 }
 
-// TestBrokenDriverStopsItsPort stops a port with a reason, and a driver that begins anew has it
-// again.
+// TestBrokenDriverStopsItsPort: a driver that breaks the rules stops its port, with a reason. The
+// port works again for a driver that starts again.
 func TestBrokenDriverStopsItsPort(t *testing.T) {
 	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true})
 	buf, frame := make([]byte, 1<<16), frameOf(rand.New(rand.NewPCG(1, 1)), 300)
@@ -393,7 +395,8 @@ func TestBrokenDriverStopsItsPort(t *testing.T) {
 	}
 }
 
-// TestPortTakesWhatTheDriverAccepted follows what the guest's driver negotiated.
+// TestPortTakesWhatTheDriverAccepted: a port accepts frames with the offloads that the guest's
+// driver negotiated.
 func TestPortTakesWhatTheDriverAccepted(t *testing.T) {
 	tso := vhostnet.Offload{GSO: 1, NeedsCsum: true}
 	for _, offloads := range []bool{false, true} {
@@ -433,8 +436,8 @@ func TestOnePairNeedsNoMultiqueue(t *testing.T) {
 	}
 }
 
-// TestNextBackEndGoesOn has the front end lose its connection at any moment and come back at the
-// used index: no frame is lost, none comes twice.
+// TestNextBackEndGoesOn: a front end may lose its connection at any moment and continue at the used
+// index. No frame is lost, and none comes twice.
 func TestNextBackEndGoesOn(t *testing.T) {
 	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true})
 	buf := make([]byte, 1<<16)
@@ -519,8 +522,8 @@ func TestNoAllocations(t *testing.T) {
 	})
 }
 
-// TestFrameTooLongIsDropped: a frame that the buffers of a guest without mergeable ones are too
-// short for is not written, nor is a part of it (Virtio §5.1.6.4).
+// TestFrameTooLongIsDropped: if a guest has no mergeable buffers, a frame that is longer than its
+// buffer is not written, not even in part (Virtio §5.1.6.4).
 func TestFrameTooLongIsDropped(t *testing.T) {
 	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Offloads: true})
 	off := vhostnet.Offload{GSO: 1, NeedsCsum: true, Size: 1400, CsumStart: 34, CsumOffset: 16}

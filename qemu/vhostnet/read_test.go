@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// TestHeaderHasTheLengthOfItsVersion: the header has the number of buffers, unless a driver of
-// before Virtio 1.0 merges none (Virtio §5.1.6.1).
+// TestHeaderHasTheLengthOfItsVersion: the header has the number of buffers, except with a driver
+// older than Virtio 1.0 that does not merge buffers (Virtio §5.1.6.1).
 func TestHeaderHasTheLengthOfItsVersion(t *testing.T) {
 	for features, header := range map[uint64]int{0: 10, merge: 12, vhostuser.FeatureVersion1: 12, merge | vhostuser.FeatureVersion1: 12} {
 		d := newDriven(t, features, 1, 16)
@@ -37,8 +37,8 @@ func TestHeaderHasTheLengthOfItsVersion(t *testing.T) {
 	}
 }
 
-// TestFramesOfImpossibleSizeAreDropped: a frame has a whole Ethernet header and is not longer than
-// there is room for it. What is neither is counted, and its buffers come back.
+// TestFramesOfImpossibleSizeAreDropped: a frame shorter than an Ethernet header, or longer than the
+// room for it, is counted and dropped, and its buffers come back.
 func TestFramesOfImpossibleSizeAreDropped(t *testing.T) {
 	d := newDriven(t, vhostuser.FeatureVersion1, 1, 64)
 	buf := make([]byte, 1000)
@@ -78,8 +78,7 @@ func TestFramesOfImpossibleSizeAreDropped(t *testing.T) {
 	}
 }
 
-// TestQueuesTakeTurns: a guest that sends by one queue all the time does not keep what it sends by
-// others waiting.
+// TestQueuesTakeTurns: frames in one queue do not wait, however many the guest sends in another.
 func TestQueuesTakeTurns(t *testing.T) {
 	const n = vhostnet.QueueBurst + 8
 	d := newDriven(t, vhostuser.FeatureVersion1, 2, 64)
@@ -105,8 +104,8 @@ func TestQueuesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestArmSeesWaitingFrames: whichever queue has a frame, a port that is to sleep does not, and asks
-// for no kicks; once all are read each queue asks for one.
+// TestArmSeesWaitingFrames: while any queue has a frame, Arm reports it and asks for no kicks. Once
+// all are read, it asks each queue for a kick.
 func TestArmSeesWaitingFrames(t *testing.T) {
 	for waiting := range 2 {
 		d := newDriven(t, vhostuser.FeatureVersion1, 2, 64)
@@ -150,8 +149,8 @@ func TestArmSeesWaitingFrames(t *testing.T) {
 
 const long = 9000 // bytes of a frame whose end is left where it is
 
-// TestLongFramesAreCopiedOnce: what was read of a frame is no longer the guest's. Its end goes from
-// the one guest's memory to the other's, once, and the chain comes back when that was done.
+// TestLongFramesAreCopiedOnce: the guest cannot change the part of a frame that was read. The end
+// is copied once, from one guest's memory to the other's, and the chain is completed after that.
 func TestLongFramesAreCopiedOnce(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
 		from, to := newBench(t, vhostnet.Config{}, o), newBench(t, vhostnet.Config{}, o)
@@ -189,9 +188,9 @@ func TestLongFramesAreCopiedOnce(t *testing.T) {
 	})
 }
 
-// TestChainsCompleteInOrder: chains go back in order, with what is left in one those behind it; no
-// more ends are left than there is room to note, and what nobody has taken is copied before it goes
-// back.
+// TestChainsCompleteInOrder: chains are completed in order; those behind a chain with a Rest wait
+// for it. There are at most as many Rests as there is room for, and one that nobody has taken is
+// copied before its chain is completed.
 func TestChainsCompleteInOrder(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
 		b := newBench(t, vhostnet.Config{}, o)
@@ -253,8 +252,8 @@ func TestChainsCompleteInOrder(t *testing.T) {
 	})
 }
 
-// TestRestIsCopiedBeforeItsGuestLeaves: what a guest takes away, its rings or its memory, was
-// copied before.
+// TestRestIsCopiedBeforeItsGuestLeaves: a Rest is copied before its guest's rings stop or its
+// memory is removed.
 func TestRestIsCopiedBeforeItsGuestLeaves(t *testing.T) {
 	for name, leave := range map[string]func(b *bench) error{
 		"rings stopped": func(b *bench) error { _, err := b.guest.Stop(); return err },

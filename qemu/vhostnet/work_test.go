@@ -33,13 +33,14 @@ func wide(t *testing.T, size uint32, flags func(i int) uint16) (p *vhostnet.Port
 	return fuzzed(t, st, mem), mem, st.Vrings[1], st.Vrings[0]
 }
 
-// used is how many chains a driver sees that it has back.
+// used returns the number of chains that the driver sees as completed.
 func used(mem []byte, v *vhostuser.Vring) int {
 	return int(binary.LittleEndian.Uint16(mem[v.Used+2:]))
 }
 
-// TestTurnOfAGuestIsBounded: a guest that fills its rings with frames that are none gets its turn,
-// and no more; what is left waits for the next, and the guest sees after each what it has back.
+// TestTurnOfAGuestIsBounded: a guest that fills its rings with invalid frames gets one turn's work
+// at a time. The rest waits for the next turn, and after each turn the guest sees its completed
+// chains.
 func TestTurnOfAGuestIsBounded(t *testing.T) {
 	p, mem, tx, _ := wide(t, 4, func(int) uint16 { return 0 }) // shorter than any frame
 	b := make([]byte, 2048)
@@ -63,8 +64,8 @@ func TestTurnOfAGuestIsBounded(t *testing.T) {
 	}
 }
 
-// TestCrowdedRingTakesNoMoreThanATurn: who gives a guest frames looks at no more of its ring in a
-// turn than is allowed, and loses those for which that is not enough.
+// TestCrowdedRingTakesNoMoreThanATurn: writing frames to a guest examines no more of its ring in a
+// turn than is allowed; frames for which that is not enough are lost.
 func TestCrowdedRingTakesNoMoreThanATurn(t *testing.T) {
 	// 255 empty buffers and one of a byte in each chain: a frame would need thousands of them.
 	p, mem, _, rx := wide(t, 0, func(i int) uint16 {

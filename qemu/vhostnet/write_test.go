@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// TestOffloadsFollowTheFeatures: what is left to do in a frame is the guest's business if its
-// driver has taken all that this needs, and for no other reason.
+// TestOffloadsFollowTheFeatures: a frame with an offload is given to a guest only if its driver has
+// accepted all features that the offload needs.
 func TestOffloadsFollowTheFeatures(t *testing.T) {
 	d := newDriven(t, 0, 1, 16)
 	all := vhostnet.Features(1)
@@ -48,8 +48,8 @@ func TestOffloadsFollowTheFeatures(t *testing.T) {
 	}
 }
 
-// TestFramesSpanMergedBuffers: a frame takes as many receive buffers as it needs, no more, and
-// their number is in its header (Virtio §5.1.6.4). One for which there are too few takes none.
+// TestFramesSpanMergedBuffers: a frame takes as many receive buffers as it needs, and their number
+// is in its header (Virtio §5.1.6.4). A frame for which there are too few takes none.
 func TestFramesSpanMergedBuffers(t *testing.T) {
 	const each = 100
 	for size, want := range map[int][]int{
@@ -95,7 +95,7 @@ func TestFramesSpanMergedBuffers(t *testing.T) {
 	}
 }
 
-// TestFrameSpansSoManyBuffers: a frame that would take more than so many buffers is lost, however
+// TestFrameSpansSoManyBuffers: a frame that would take more buffers than the limit is lost, however
 // many there are.
 func TestFrameSpansSoManyBuffers(t *testing.T) {
 	const each = 13

@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
 
-// TestRegionIsRemovedByItsWholeName: a region is taken away by all that names it, wherever in its
-// file it is.
+// TestRegionIsRemovedByItsWholeName: a region is removed only if all fields that name it match; its
+// offset in its file does not matter.
 func TestRegionIsRemovedByItsWholeName(t *testing.T) {
 	a, b := Region{GPA: 0x1000, Size: 0x1000, User: 0x7000, Offset: 0x3000}, Region{GPA: 0x8000, Size: 0x1000, User: 0x9000}
 	s := &State{Regions: []Region{a, b}}
@@ -47,8 +47,7 @@ type taker struct {
 
 func (t *taker) SetMTU(mtu uint64) error { t.mtu = mtu; return nil }
 
-// TestMTUIsTaken: an MTU is refused by a device that takes none, and where it was not agreed on
-// that one is told.
+// TestMTUIsTaken: an MTU is refused if the device takes none, or has not offered that feature.
 func TestMTUIsTaken(t *testing.T) {
 	for _, c := range []struct {
 		dev      Device
@@ -73,9 +72,9 @@ func TestMTUIsTaken(t *testing.T) {
 	}
 }
 
-// TestPackedRingsHaveABaseOfTheirOwn: User Mode Linux, which leaves the protocol's feature out,
-// gives a packed ring that begins the base 0. From all others that is the place where the wrap
-// counter is 0.
+// TestPackedRingsHaveABaseOfTheirOwn: User Mode Linux, which does not negotiate the protocol
+// feature, gives a packed ring the base 0 at its start. From other front ends 0 is a position with
+// the wrap counter 0.
 func TestPackedRingsHaveABaseOfTheirOwn(t *testing.T) {
 	for _, c := range []struct {
 		features  uint64
@@ -96,9 +95,9 @@ func TestPackedRingsHaveABaseOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestBackendSocketStaysOpen: the channel for requests is kept until the conversation ends or has
-// another, since who passed it takes its end for that of the conversation; and it is refused unless
-// it is a socket.
+// TestBackendSocketStaysOpen: the channel for requests is kept until the conversation ends or gets
+// another one, because its sender takes its end for the end of the conversation. A descriptor that
+// is no socket is refused.
 func TestBackendSocketStaysOpen(t *testing.T) {
 	conv := &Conversation{dev: &idle{}, back: -1, layout: Layout{Protocol: ProtocolBackendReq}}
 	pass := func() (far int, err error) {
@@ -147,8 +146,8 @@ type idle struct {
 func (d *idle) SetMemory(_ *State, maps []*Mapping) error { d.maps = maps; return nil }
 func (d *idle) StopVring(int) uint32                      { return 0 }
 
-// TestLeavingFrontEndLeavesNothing: at its end a conversation has taken back the memory, and has no
-// descriptor any more, so that none is closed twice.
+// TestLeavingFrontEndLeavesNothing: when a conversation ends it removes the memory and keeps no
+// descriptor, so that none is closed twice.
 func TestLeavingFrontEndLeavesNothing(t *testing.T) {
 	dev := &idle{maps: []*Mapping{{}}}
 	c := &Conversation{dev: dev, layout: VsockLayout, State: State{Vrings: make([]Vring, VsockLayout.Rings)}, maps: dev.maps, back: -1}
@@ -197,8 +196,8 @@ func TestRegionsComeWithTheirDescriptors(t *testing.T) {
 	}
 }
 
-// TestImpossibleRegionsAreRefused: a region has bytes, all of them have addresses on both sides and
-// a place in a file, and none is another region's.
+// TestImpossibleRegionsAreRefused: a region must not be empty, must fit into both address spaces
+// and into its file, and must not overlap another region.
 func TestImpossibleRegionsAreRefused(t *testing.T) {
 	s := State{Regions: []Region{{GPA: 0x10000, Size: 0x10000}, {GPA: 0x40000, Size: 0x1000}}}
 	for _, c := range []struct {
@@ -238,8 +237,8 @@ func (space) Config(off uint32, b []byte) bool {
 	return int(off)+len(b) <= len(all) && copy(b, all[off:]) == len(b)
 }
 
-// TestConfigurationIsReadInItsBounds: a request has room for all that it asks for; the answer has
-// as much, or is empty.
+// TestConfigurationIsReadInItsBounds: a request must have room for all bytes that it asks for; the
+// answer has as many, or none.
 func TestConfigurationIsReadInItsBounds(t *testing.T) {
 	for _, c := range []struct {
 		off, size byte
@@ -270,8 +269,8 @@ func TestConfigurationIsReadInItsBounds(t *testing.T) {
 	}
 }
 
-// TestBaseIsThatOfTheRingAskedFor: where a ring stands is taken from the answer about that ring
-// alone.
+// TestBaseIsThatOfTheRingAskedFor: the position of a ring is taken only from the answer about that
+// ring.
 func TestBaseIsThatOfTheRingAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		payload []byte

@@ -21,7 +21,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// recorder is a Device that writes down what it is told.
+// recorder is a Device that records its calls.
 type recorder struct {
 	mu    sync.Mutex
 	log   []string
@@ -201,7 +201,7 @@ func TestEveryMessageMayAskForAReply(t *testing.T) {
 		}
 		must(t, f.Send(req, u64(0))) // without asking: ignored
 	}
-	// A configuration that does not exist is an empty answer.
+	// The answer about a configuration space that does not exist is empty.
 	if b, err := f.Call(vhostuser.GetConfig, vhosttest.ConfigRequest(1, 8)); err != nil || len(b) != 0 {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
@@ -232,9 +232,9 @@ func TestMemoryMayComeInSlots(t *testing.T) {
 	must(t, <-ended)
 }
 
-// TestRepeatedSlotsAreAcknowledged: QEMU before 8.0 says each slot once for each pair of a port's
-// queues. What is there is acknowledged, and so is what is gone, and nobody hears of it; another
-// region, or another file, in its place is refused.
+// TestRepeatedSlotsAreAcknowledged: QEMU before 8.0 adds and removes each slot once for each pair
+// of a port's queues. A repeated message is acknowledged and not passed on to the device; another
+// region, or another file, in the place of a slot is refused.
 func TestRepeatedSlotsAreAcknowledged(t *testing.T) {
 	dev := &recorder{}
 	f, ended := attach(t, dev)
@@ -275,7 +275,7 @@ func openFiles(t *testing.T) int {
 	return len(ds)
 }
 
-// TestManySlotsAreAccepted passes the eight regions that SET_MEM_TABLE could carry.
+// TestManySlotsAreAccepted: a front end may add MaxMemSlots regions one by one, and not one more.
 func TestManySlotsAreAccepted(t *testing.T) {
 	dev := &recorder{}
 	f, _ := attach(t, dev)
@@ -291,7 +291,7 @@ func TestManySlotsAreAccepted(t *testing.T) {
 	}
 }
 
-// TestNonsenseDisconnects: nonsense ends the conversation, with a word about why.
+// TestNonsenseDisconnects: an invalid message ends the conversation, with a reason.
 func TestNonsenseDisconnects(t *testing.T) {
 	file := func(f *vhosttest.Frontend) int { return f.File }
 	u64 := vhosttest.U64
@@ -379,7 +379,8 @@ func TestTruncatedStreamIsAnError(t *testing.T) {
 	}
 }
 
-// TestNoDescriptorIsLeaked replaces and repeats everything that carries descriptors.
+// TestNoDescriptorIsLeaked: no descriptor stays open when all messages with descriptors are
+// repeated and replaced.
 func TestNoDescriptorIsLeaked(t *testing.T) {
 	open := func() int {
 		ds, err := os.ReadDir("/proc/self/fd")
@@ -493,8 +494,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestMemoryOnDiskIsRefused: a page of a file on a disk, or worse on FUSE, is somebody
-// else's to provide.
+// TestMemoryOnDiskIsRefused: memory from a file on a disk, or on FUSE, is refused, because somebody
+// else provides its pages.
 func TestMemoryOnDiskIsRefused(t *testing.T) {
 	for _, slots := range []bool{false, true} {
 		f, ended := attach(t, &recorder{})
@@ -532,7 +533,7 @@ func diskFile(t *testing.T, size int) *os.File {
 	return nil
 }
 
-// TestRangeEndsWithItsRegion: a range may end where its region ends, and may not pass it by a byte.
+// TestRangeEndsWithItsRegion: a range may end where its region ends, and not a byte later.
 func TestRangeEndsWithItsRegion(t *testing.T) {
 	s := vhostuser.State{Regions: []vhostuser.Region{
 		{GPA: 0, User: 0x7000_0000, Size: 0x1000},

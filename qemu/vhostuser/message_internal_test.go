@@ -14,8 +14,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 )
 
-// TestOnlyThisVersionsMessagesAreRead: of messages only those are read that this version of the
-// protocol can have.
+// TestOnlyThisVersionsMessagesAreRead: messages that this version of the protocol cannot have are
+// refused.
 func TestOnlyThisVersionsMessagesAreRead(t *testing.T) {
 	good := Header{Request: SetOwner, Flags: FlagVersion | FlagNeedReply, Size: 8}
 	edit := func(f func(*Header)) Header { h := good; f(&h); return h }
@@ -61,7 +61,8 @@ func TestOnlyThisVersionsMessagesAreRead(t *testing.T) {
 	}
 }
 
-// TestMessagesMayGoInPieces: what a socket does not take of a message at once goes behind.
+// TestMessagesMayGoInPieces: bytes of a message that the socket does not take at once are sent
+// afterwards.
 func TestMessagesMayGoInPieces(t *testing.T) {
 	near, far := sockettest.Pair(t)
 	if err := near.SetWriteBuffer(1); err != nil { // the kernel has a least size

@@ -61,8 +61,9 @@ func attachAsked(t *testing.T, r *Relay) *asked {
 	return a
 }
 
-// TestRelayTellsChangesOfMemory: the worker hears of memory what has changed: a region more or less
-// as such, both at once as a whole table, and one by one where a table has no room for all.
+// TestRelayTellsChangesOfMemory: the worker is sent only the changes of the memory: one region that
+// was added or removed as such, several changes as a whole table, or region by region if a table
+// has no room for all.
 func TestRelayTellsChangesOfMemory(t *testing.T) {
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -111,8 +112,8 @@ func TestRelayTellsChangesOfMemory(t *testing.T) {
 	}
 }
 
-// TestRelayWithoutConfigurationHasNone: a device without configuration space has nothing to be
-// read.
+// TestRelayWithoutConfigurationHasNone: reading the configuration space of a device that has none
+// gives nothing.
 func TestRelayWithoutConfigurationHasNone(t *testing.T) {
 	with := NewRelay(Relayed{Config: space{}.Config}, time.Minute, nil)
 	b := make([]byte, 2)
@@ -124,8 +125,8 @@ func TestRelayWithoutConfigurationHasNone(t *testing.T) {
 	}
 }
 
-// TestRelayTellsDescriptors: a worker hears of the descriptors of rings that it runs, when they
-// change; of those that do not run it hears when they start.
+// TestRelayTellsDescriptors: a worker is sent the descriptors of a running ring when they change,
+// and those of other rings when they start.
 func TestRelayTellsDescriptors(t *testing.T) {
 	r := NewRelay(Relayed{Layout: VsockLayout, Features: FeatureVersion1}, time.Minute, func(err error) { t.Error(err) })
 	st := &State{
@@ -164,9 +165,9 @@ type noted map[int]uint32
 func (n noted) Begin(ring int, base uint32) { n[ring] = base }
 func (n noted) Base(ring int) uint32        { return n[ring] }
 
-// TestRelayKnowsWhereRingsAre: a split ring without worker stands at its used index, where it is in
-// the guest's memory now, or was when that could be told last; where nobody can read it, at its
-// base. A packed one stands where its ledger says.
+// TestRelayKnowsWhereRingsAre: without a worker a split ring is at the used index in guest memory,
+// or at the one read last; if it was never readable, at its base. A packed ring is where its ledger
+// says.
 func TestRelayKnowsWhereRingsAre(t *testing.T) {
 	ledger := noted{}
 	r := NewRelay(Relayed{Layout: VsockLayout, Ledger: ledger}, time.Minute, func(err error) { t.Error(err) })
@@ -219,8 +220,8 @@ func TestRelayKnowsWhereRingsAre(t *testing.T) {
 	}
 }
 
-// TestOnlyItsOwnAnswerSatisfiesAQuestion: a question succeeds with the answer of its own that says
-// 0, and with no other.
+// TestOnlyItsOwnAnswerSatisfiesAQuestion: a request succeeds only with its own answer, and only if
+// that is 0.
 func TestOnlyItsOwnAnswerSatisfiesAQuestion(t *testing.T) {
 	for _, tc := range []struct {
 		name           string

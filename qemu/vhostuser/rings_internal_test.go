@@ -38,7 +38,7 @@ func TestRingRunsWhenItIsComplete(t *testing.T) {
 }
 
 // TestPartsMayEndWithTheMemory: each part of a ring may end where memory ends, and not a byte
-// behind.
+// later.
 func TestPartsMayEndWithTheMemory(t *testing.T) {
 	const user, gpa, size = 0x7000_0000, 0x1000, 0x1000
 	for _, features := range []uint64{0, FeaturePacked} {
@@ -110,7 +110,7 @@ func TestSizesAndBasesAreChecked(t *testing.T) {
 	}
 }
 
-// TestRunningRingStaysWhereItIs: a ring that runs stays where it is.
+// TestRunningRingStaysWhereItIs: the addresses of a running ring cannot be changed.
 func TestRunningRingStaysWhereItIs(t *testing.T) {
 	for _, running := range []bool{false, true} {
 		conv := &Conversation{dev: plain{}, layout: Layout{Rings: 1}, State: State{Vrings: []Vring{{Running: running}}}}
@@ -132,8 +132,8 @@ func (d *called) SetCall(i, call, errfd int) {
 	d.log += fmt.Sprintf("ring %d: %t %t ", i, call != eventfd.None, errfd != eventfd.None)
 }
 
-// TestDescriptorsOfRingsAreChecked: each descriptor is of a kind that the ring can do with, and
-// comes unless the message says that there is none. One that is refused stays the message's.
+// TestDescriptorsOfRingsAreChecked: each descriptor must be of a kind that the ring can use, and
+// must come unless the message says that there is none. A refused one still belongs to the message.
 func TestDescriptorsOfRingsAreChecked(t *testing.T) {
 	const nothing, event, socket = 0, 1, 2
 	for _, c := range []struct {

@@ -56,8 +56,8 @@ func TestChainsThatAreTooLongBreakTheRing(t *testing.T) {
 	}
 }
 
-// TestChainWaitsForEnoughWork: a chain for which not enough work is left is not begun: it waits,
-// whole, and comes in the next turn.
+// TestChainWaitsForEnoughWork: a chain for which not enough work is left in a turn is not begun; it
+// is taken as a whole in the next turn.
 func TestChainWaitsForEnoughWork(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
@@ -90,8 +90,8 @@ func TestChainWaitsForEnoughWork(t *testing.T) {
 	})
 }
 
-// TestBuffersMaySpanRegions: each address is found in the region that has it, however many there
-// are, and a buffer that spans some takes work for each.
+// TestBuffersMaySpanRegions: each address is found in its region, however many there are, and a
+// buffer that spans several regions takes work for each.
 func TestBuffersMaySpanRegions(t *testing.T) {
 	const n = 509
 	backing := pages(t, (n+1)*4096)
@@ -135,8 +135,8 @@ func TestBuffersMaySpanRegions(t *testing.T) {
 	}
 }
 
-// FuzzWork: whatever is in a guest's memory, one Take looks at no more descriptors than it was
-// given work for, as somebody else counts them, takes that work, and gets on when it has
+// FuzzWork: whatever is in a guest's memory, Take examines no more descriptors than its work
+// allows, as the test's own count confirms, subtracts that work, and makes progress if it has
 // MaxSegments.
 func FuzzWork(f *testing.F) {
 	const size, driver, device, end = 64, 1024, 1200, 8192

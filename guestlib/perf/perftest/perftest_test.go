@@ -14,7 +14,7 @@ var goldenKeys = Keys{
 	GID: [16]byte{10: 0xff, 11: 0xff, 12: 192, 13: 168, 14: 100, 15: 11},
 }
 
-// TestKeys: the message is perftest's, byte for byte, and nothing shorter is one.
+// TestKeys: the message is the same as perftest's, byte for byte, and a shorter one is refused.
 func TestKeys(t *testing.T) {
 	msg := append([]byte(golden), 0)
 	if len(msg) != KeysLen || !bytes.Equal(goldenKeys.Message(), msg) {
@@ -68,7 +68,7 @@ var goldenReport = []byte{
 	0x3f, 0xe0, 0, 0, 0, 0, 0, 0,
 }
 
-// TestReport: the numbers are perftest's, and keys in their place are found to be none.
+// TestReport: the numbers have perftest's format, and keys are not mistaken for a report.
 func TestReport(t *testing.T) {
 	want := Report{65536, 5000, 100, 50, 0.5}
 	if b := want.marshal(); !bytes.Equal(b, goldenReport) {
@@ -87,7 +87,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// FuzzMessages: whatever the other end sends, what is taken comes back the same.
+// FuzzMessages: whatever the other end sends, a message that is accepted is encoded to the same
+// bytes.
 func FuzzMessages(f *testing.F) {
 	for _, b := range [][]byte{[]byte(golden), goldenReport, hello()} {
 		f.Add(b)
