@@ -12,7 +12,7 @@ import (
 )
 
 // TestLines: a burst of 20 lines is written, then one a second; the next line says how many were
-// left out. Who has been silent may write a burst again, and no more.
+// left out. After a silence there may be a burst again, not a longer one.
 func TestLines(t *testing.T) {
 	const second = 1_000_000_000
 	for _, start := range []int64{0, 1_800_000_000 * second} { // of a clock of the test's, or since 1970
@@ -70,7 +70,7 @@ func TestLinesMayWait(t *testing.T) {
 	}
 }
 
-// TestWarnings: who has no clock of its own has the wall clock's limit.
+// TestWarnings: Warn limits lines by the wall clock.
 func TestWarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -86,7 +86,7 @@ func TestWarnings(t *testing.T) {
 	})
 }
 
-// TestPanicked: what a fault of the program was found by is told, but not all of a long frame.
+// TestPanicked: the log has the frame that caused a panic, but only the beginning of a long one.
 func TestPanicked(t *testing.T) {
 	for _, n := range []int{0, 256, 257} {
 		var out bytes.Buffer

@@ -21,8 +21,8 @@ func (s *slow) Write(b []byte) (int, error) {
 	return s.Buffer.Write(b)
 }
 
-// TestQueueNeverWaits: while a log blocks, who logs goes on; what finds no room is counted, and
-// when the log goes on all the rest is written, in order.
+// TestQueueNeverWaits: while a log blocks, callers do not wait. Lines without room are counted, and
+// the others are written, in order, when the log continues.
 func TestQueueNeverWaits(t *testing.T) {
 	out := &slow{may: make(chan struct{}), writing: make(chan struct{}, 2*maxWaiting)}
 	var q Queue

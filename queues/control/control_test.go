@@ -444,8 +444,8 @@ func TestInterruptsEnd(t *testing.T) {
 	}
 }
 
-// TestWriteTakesWholeMessagesOnly: what Write takes for a message: as long as it says, and no
-// longer than a slot unless it is a list.
+// TestWriteTakesWholeMessagesOnly: Write accepts a message only if its length is the one in its
+// header, and not more than a slot unless it is a list.
 func TestWriteTakesWholeMessagesOnly(t *testing.T) {
 	list := func(n int) []byte {
 		return abi.AppendMessage(nil, abi.MsgDoorbell, 0, make([]byte, n-abi.MsgHeaderSize))
@@ -662,8 +662,8 @@ func TestADeadlineThatMovedIsAsIfItHadNotPassed(t *testing.T) {
 	}
 }
 
-// TestADeadlineThatPassesWhileItIsMovedCounts: a time that came while the deadline was moved counts
-// for what it was: who waited for that is woken, and the new deadline does not pass by it.
+// TestADeadlineThatPassesWhileItIsMovedCounts: if the old deadline passes while it is moved, those
+// that waited for it are woken, and the new deadline does not count as passed.
 func TestADeadlineThatPassesWhileItIsMovedCounts(t *testing.T) {
 	d := newDeadline()
 	over, came := d.over, make(chan struct{})
@@ -677,8 +677,8 @@ func TestADeadlineThatPassesWhileItIsMovedCounts(t *testing.T) {
 	<-over
 }
 
-// TestWaitersAreWokenByWhateverTheyWaitFor: who waits is woken by a look, the end of the session
-// and the deadline, the last two also when they came before.
+// TestWaitersAreWokenByWhateverTheyWaitFor: a waiter is woken by a look at the block, by the end of
+// the session and by the deadline; by the last two even if they came before the wait.
 func TestWaitersAreWokenByWhateverTheyWaitFor(t *testing.T) {
 	b := newBench(t)
 	_, device := b.meet(t, b.irq)
@@ -702,8 +702,8 @@ func TestWaitersAreWokenByWhateverTheyWaitFor(t *testing.T) {
 	}
 }
 
-// TestADeviceThatWaitsForRoomSaysSo: a device that waits for room says so, and no more when it has
-// some.
+// TestADeviceThatWaitsForRoomSaysSo: a device that waits for room says so in the block, and
+// withdraws that when it has some.
 func TestADeviceThatWaitsForRoomSaysSo(t *testing.T) {
 	b := newBench(t)
 	driver, device := b.meet(t, b.irq)

@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestRepeatedReadCounts: a READ that is repeated while its answer has not begun waits for its
-// first answer as before; once it was answered, what is repeated does not count.
+// TestRepeatedReadCounts: a READ that is repeated before its answer has begun still waits for its
+// first answer. Once it was answered, a repetition does not count.
 func TestRepeatedReadCounts(t *testing.T) {
 	for _, tt := range []struct{ before, repeated, want bool }{
 		{false, true, false}, {true, true, true}, {false, false, false}, {true, false, false},
@@ -28,8 +28,8 @@ func TestRepeatedReadCounts(t *testing.T) {
 }
 
 // TestInsertOverlap: an answer that shares a packet with one that is due is not due twice. The
-// first of those that are due begins anew, and the others are unchanged. Other answers are sent in
-// the order of their PSNs.
+// first of those that are due starts again from its beginning, and the others are unchanged. Other
+// answers are sent in the order of their PSNs.
 func TestInsertOverlap(t *testing.T) {
 	type span struct{ psn, left int }
 	for _, c := range []struct {

@@ -165,7 +165,7 @@ func (p *peer) hears() (list []heard) {
 	return list
 }
 
-// psns are the packets' numbers behind 100.
+// psns returns the packets' PSNs minus 100.
 func psns(list []heard) (at []int) {
 	for i := range list {
 		at = append(at, list[i].BTH.PSN.Sub(100))

@@ -206,21 +206,22 @@ func (p *Port) Conns() (list []transport.PortConn) {
 // Stats returns the counters.
 func (p *Port) Stats() transport.PortStats { return p.stats }
 
-// Receive takes an IP packet for the port, UDP 4791. What is wrong with it is dropped without a
-// word (Annex A17, CA17-24), and counted.
+// Receive takes an IP packet for the port, UDP 4791. An invalid packet is silently dropped (Annex
+// A17, CA17-24) and counted.
 func (p *Port) Receive(now transport.Time, packet []byte) {
 	p.receive(now, packet, &audience{most: math.MaxInt})
 }
 
-// Share is Receive of a packet to a group for some of the queue pairs that are attached to it, at
-// most so many. It returns how many got it, and whether there are more: those from first+n on.
+// Share is Receive for a packet to a group, of which it serves at most most queue pairs, from the
+// one with index first on. It returns how many got the packet, and whether there are more, from
+// index first+n on.
 func (p *Port) Share(now transport.Time, packet []byte, first, most int) (n int, more bool) {
 	to := audience{first: first, most: most}
 	p.receive(now, packet, &to)
 	return to.n, to.more
 }
 
-// audience is which of the queue pairs in a group are to get a packet, and how many did.
+// audience says which queue pairs of a group may get a packet, and counts those that did.
 type audience struct {
 	first, most int
 	n           int

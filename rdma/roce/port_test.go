@@ -165,7 +165,7 @@ func TestStrangeAddresses(t *testing.T) {
 	}
 }
 
-// TestCorruptPacketsAreCounted: what is no packet of RoCEv2 is counted as that and dropped.
+// TestCorruptPacketsAreCounted: a packet that is not RoCEv2 is counted as wrong and dropped.
 func TestCorruptPacketsAreCounted(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	for i, h := range []wire.BTH{{Opcode: 0x1f}, {Opcode: ib.SendOnly, Pad: 3}} { // reserved; more pad than data
@@ -272,7 +272,7 @@ func TestGuaranteedFirst(t *testing.T) {
 	}
 }
 
-// TestConnInfo: what is seen of connections from outside.
+// TestConnInfo: operators see the state of each connection.
 func TestConnInfo(t *testing.T) {
 	w := newWorld(1, false, 1500, sim.Impairment{})
 	conns := map[uint32]*peer{}
@@ -304,8 +304,8 @@ func TestConnInfo(t *testing.T) {
 	}
 }
 
-// TestConnectionAnew: a queue pair that is connected again has its packets come to the new
-// connection; the end of the old one takes nothing from it.
+// TestConnectionAnew: when a queue pair is connected again, its packets go to the new connection.
+// The end of the old connection does not affect it.
 func TestConnectionAnew(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	old := p.conn
@@ -382,8 +382,8 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// TestStatsAreTrue: what the ports count is what was on the wire: packets each way, requests that
-// were sent again, marks and the notifications that follow them.
+// TestStatsAreTrue: the ports' counters match the packets on the wire: those sent each way,
+// repeated requests, marks and the notifications that follow them.
 func TestStatsAreTrue(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		w := newWorld(3, v6, 1500, sim.Impairment{Delay: 20e3, Loss: 0.02})

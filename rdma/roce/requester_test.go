@@ -380,7 +380,7 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestDeadSendsNothing: behind a request that failed nothing is sent, nor after the queue pair has
+// TestDeadSendsNothing: nothing is sent after a request has failed, or after the queue pair has
 // detached.
 func TestDeadSendsNothing(t *testing.T) {
 	e := &scripted{target: target{serving: true}}

@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// answered is an answer in short: what it is about, behind 100, and what it says.
+// answered is a short form of an answer: its opcode, its PSN minus 100, and its syndrome.
 type answered struct {
 	op       ib.Opcode
 	psn      int
@@ -40,11 +40,11 @@ func nak(psn int, syndrome ib.Syndrome) answered {
 	return answered{ib.Acknowledge, psn, syndrome}
 }
 
-// only is the one packet of the response to a READ.
+// only returns the response to a READ that has a single packet.
 func only(psn int) answered { return answered{ib.ReadRespOnly, psn, ib.SynAck} }
 
-// TestLossIsToldOnce: of the packets behind one that is missing, the first has the peer told. When
-// that came, the next one that is missing is told of again.
+// TestLossIsToldOnce: the first packet after a missing one is answered with a NAK, the further ones
+// are not. When the missing packet has come, the next loss is answered with a NAK again.
 func TestLossIsToldOnce(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.asks(ib.WriteOnly, 101, 8)
@@ -174,8 +174,8 @@ func TestMessagesCounted(t *testing.T) {
 	}
 }
 
-// TestAnswersInOrder: an acknowledgement of what is behind a READ waits for its response, which
-// says the same of what is before.
+// TestAnswersInOrder: the acknowledgement of requests after a READ waits for the READ's response,
+// which acknowledges the requests before it.
 func TestAnswersInOrder(t *testing.T) {
 	e := &scripted{target: target{serving: true}, rate: func(now transport.Time) transport.Time { return now + 5000 }}
 	p := newPeer(t, e)
@@ -232,7 +232,7 @@ func TestBetweenPackets(t *testing.T) {
 	}
 }
 
-// TestRefusals: what a peer is told, and the queue pair.
+// TestRefusals: a refused request is reported to the peer and to the queue pair.
 func TestRefusals(t *testing.T) {
 	for why, want := range map[transport.Refusal]ib.Syndrome{
 		transport.Access: ib.SynAccess, transport.Operation: ib.SynOperation, transport.Invalid: ib.SynInvalid,

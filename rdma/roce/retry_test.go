@@ -101,8 +101,8 @@ func TestRetrySchedule(t *testing.T) {
 	}
 }
 
-// TestPatienceBeginsWithTheFirst: the time without an answer begins with the first packet in
-// flight, whatever is sent behind it, and begins anew with every answer.
+// TestPatienceBeginsWithTheFirst: the time without an answer counts from the first packet in
+// flight, whatever is sent after it, and starts again with every answer.
 func TestPatienceBeginsWithTheFirst(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e, func(x *transport.Terms) { x.Sending.Timeout, x.Sending.RetryCount = 12, 1 })

@@ -35,7 +35,7 @@ func (p *peer) leave() {
 	p.engines[0].Run(p.now)
 }
 
-// kinds counts what was noted since.
+// kinds counts the events in the ring by kind.
 func kinds(ring *trace.Ring) map[trace.Kind]int {
 	list, _ := ring.Take(nil)
 	seen := map[trace.Kind]int{}
@@ -154,7 +154,7 @@ func TestTraceOfOthers(t *testing.T) {
 	}
 }
 
-// TestTraceOrder: packets follow each other in traces also where PSNs begin anew at 0.
+// TestTraceOrder: packets follow each other in traces, also where PSNs wrap to 0.
 func TestTraceOrder(t *testing.T) {
 	p, _, ring := traced(t, 0, func(x *transport.Terms) { x.Sending.PSN, x.PSN = 1<<24-1, 1<<24-1 })
 	p.posts(abi.OpWrite, 2*segment)

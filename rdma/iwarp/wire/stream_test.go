@@ -23,7 +23,7 @@ func TestEveryPrefixOfAFrameIsIncomplete(t *testing.T) {
 }
 
 // TestAStreamThatIsNotMPAIsRefusedAtOnce: the first byte that differs from the key decides, so that
-// who speaks another protocol is not waited for.
+// nobody waits for more bytes of a peer that speaks another protocol.
 func TestAStreamThatIsNotMPAIsRefusedAtOnce(t *testing.T) {
 	b := (&Frame{Revision: 1}).Append(nil)
 	for at := range keyLen {
@@ -113,7 +113,8 @@ func TestCRC(t *testing.T) {
 	})
 }
 
-// TestEveryChangedBitIsNoticed by the CRC, and no bit of it is looked at if there is none.
+// TestEveryChangedBitIsNoticed: the CRC detects every changed bit. Without CRC its four bytes are
+// ignored.
 func TestEveryChangedBitIsNoticed(t *testing.T) {
 	ulpdu := golden(t)["SEND"]
 	for _, pos := range []uint64{0, 500, 4} {
@@ -206,8 +207,8 @@ func TestEveryPrefixOfAnFPDUIsIncomplete(t *testing.T) {
 }
 
 // TestMarkersAreInTheStreamEvery512Bytes: a stream of FPDUs of any lengths has markers at the
-// multiples of 512 bytes and nowhere else, each tells how far it is behind its FPDU's length field,
-// and what is received is what was sent.
+// multiples of 512 bytes and nowhere else. Each gives its distance from its FPDU's length field,
+// and the receiver gets what was sent.
 func TestMarkersAreInTheStreamEvery512Bytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var stream []byte

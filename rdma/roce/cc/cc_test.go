@@ -175,8 +175,8 @@ func bounded(d DCQCN, now vtime.Time) *State {
 	return s
 }
 
-// TestDCQCNMeasures: the first bound comes of what was answered in the last whole millisecond, else
-// of what was counted since; where neither is known the window alone falls.
+// TestDCQCNMeasures: the first rate limit follows from what was answered in the last whole
+// millisecond, or else from what was counted since. If neither is known, only the window shrinks.
 func TestDCQCNMeasures(t *testing.T) {
 	type answered struct {
 		at    vtime.Time
