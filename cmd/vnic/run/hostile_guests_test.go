@@ -24,10 +24,12 @@ import (
 )
 
 // attacked is a vnic run process with two guests that exchange datagrams on ports of one shard, and
-// with a third port and attachments for a hostile guest.
+// with a third port, of another tenant, and attachments for a hostile guest.
 type attacked struct {
 	t      *testing.T
 	dir    string
+	log    string // path of the process's log
+	run    *labkit.Process
 	nic    *control.Client
 	was    control.NIC
 	others [2]*vnictest.PortGuest
@@ -36,6 +38,15 @@ type attacked struct {
 // attack harms a NIC while two guests exchange datagrams over it. None of their frames is late or
 // lost, and neither the process that is the NIC nor the one that supervises it is replaced.
 func attack(t *testing.T, harm func(b *attacked)) {
+	beside(t, func(b *attacked) {
+		b.goesOn()
+		harm(b)
+		b.goesOn()
+	})
+}
+
+// beside runs a test beside two guests that can exchange datagrams.
+func beside(t *testing.T, f func(b *attacked)) {
 	vnictest.RequireRoot(t)
 	netns.Run(t, func() {
 		dir, err := os.MkdirTemp("", "attacked") // t.TempDir may be too long for a socket
@@ -43,11 +54,11 @@ func attack(t *testing.T, harm func(b *attacked)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { os.RemoveAll(dir) })
-		more := fmt.Sprintf("attach:\n  - {type: vhost-user, cid: 1001, socket: %[1]s/guest}\n  - {type: unix, name: c, socket: %[1]s/client}", dir)
+		more := fmt.Sprintf("attach:\n  - {type: vhost-user, cid: 1001, socket: %[1]s/guest}\n  - {type: unix, name: c, socket: %[1]s/client}\n  - {type: vfio-user, cid: 1002, socket: %[1]s/pci}", dir)
 		path := vnictest.PortConfig(t, dir, 1, 3, 2, more)
 		text, err := os.ReadFile(path)
 		if err == nil {
-			err = os.WriteFile(path, []byte(strings.NewReplacer("nic: {", "nic: {shards: 1, ", "backend: memory, ", "").Replace(string(text))), 0o600)
+			err = os.WriteFile(path, []byte(strings.NewReplacer("nic: {", "nic: {shards: 1, ", "backend: memory, ", "", "vf: 3, tenant: 100", "vf: 3, tenant: 200, guest: {cid: 1002}").Replace(string(text))), 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -64,7 +75,7 @@ func attack(t *testing.T, harm func(b *attacked)) {
 				t.Logf("%s", said)
 			}
 		}()
-		b := &attacked{t: t, dir: dir, nic: control.NewClient(filepath.Join(dir, "ctl1"))}
+		b := &attacked{t: t, dir: dir, log: log, run: p, nic: control.NewClient(filepath.Join(dir, "ctl1"))}
 		if err := p.Until(t.Context(), func(ctx context.Context) (err error) {
 			b.was, err = b.nic.NIC(ctx)
 			return err
@@ -77,9 +88,7 @@ func attack(t *testing.T, harm func(b *attacked)) {
 		for i, s := range b.others {
 			s.Ask(b.others[1-i].IP)
 		}
-		b.goesOn()
-		harm(b)
-		b.goesOn()
+		f(b)
 	})
 }
 
