@@ -75,7 +75,7 @@ func (tgt *target) mayHoldContext() bool {
 // therefore not keep others from filling theirs.
 func (tgt *target) copyRequest(payload []byte) *cell {
 	p := &tgt.conn.e.contexts.cells
-	if len(payload) > p.size || p.requests >= p.limit && !tgt.evict(p.largest(tgt.conn.share)) {
+	if p.requests >= p.limit && !tgt.evict(p.largest(tgt.conn.share)) {
 		return nil
 	}
 	if !tgt.conn.credits.takeOne(credit.NetBufRx) && !(tgt.evict(tgt.conn.share) && tgt.conn.credits.takeOne(credit.NetBufRx)) {
@@ -145,9 +145,9 @@ func (tgt *target) expired(now Time) {
 	for t := tgt.conn.e.waiting.stalled.First(); t != nil; {
 		after := t.place.Next()
 		if t.conn == tgt.conn && overdue(t.started) {
-			t.unlink()
 			tgt.conn.e.stats.Reclaimed++
-			tgt.responseDone(t, CmplLocalTO)
+			t.makeResync(wire.ResyncTimeout, CmplLocalTO) // as reclaim does for a pull
+			tgt.queueResponse(t)
 		}
 		t = after
 	}

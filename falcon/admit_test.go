@@ -74,16 +74,31 @@ func TestCase11_ResourceExhausted(t *testing.T) {
 	}
 }
 
-// TestAWaitingPushFitsACell: a push that waits may be as long as a cell.
-func TestAWaitingPushFitsACell(t *testing.T) {
+// TestAPushLongerThanTheMTUIsDropped: a push longer than the MTU is dropped, whether it is in
+// order, waits or is sent again. One as long as the MTU, which may be a whole cell, is accepted.
+func TestAPushLongerThanTheMTUIsDropped(t *testing.T) {
 	s := sized(t, falcon.Config{Profile: testProfile(), CellBytes: 40}, func(cfg *falcon.ConnConfig) { cfg.MTU = 40 })
-	for n, want := range map[int]wire.Drop{40: wire.DropNone, 41: wire.DropResource} {
-		seq := uint32(n - 39)
-		p := wire.PushData{Header: s.header(wire.TypePushData, 200+seq, 7+seq, false), RequestLength: uint16(n)}
-		s.want(s.receive(append(p.Append(nil), make([]byte, n)...)), want)
+	s.ulp.OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) {
+		ev.Conn.NackPush(now, ev.RSN, wire.NackRNR, 1, 0)
 	}
+	push := func(seq uint32, n int) wire.Drop {
+		p := wire.PushData{Header: s.header(wire.TypePushData, 200+seq, 7+seq, false), RequestLength: uint16(n)}
+		return s.receive(append(p.Append(nil), make([]byte, n)...))
+	}
+	s.want(push(1, 41), wire.DropLength)
+	s.want(push(0, 41), wire.DropLength)
+	if st := s.e.Stats(); st.RxCells != 0 || st.RxContexts != 0 || s.count(falcon.EvPush) != 0 {
+		t.Errorf("%d cells, %d contexts, %d delivered", st.RxCells, st.RxContexts, s.count(falcon.EvPush))
+	}
+	s.want(push(1, 40), wire.DropNone)
 	if st := s.e.Stats(); st.RxCells != 1 || st.RxContexts != 1 {
 		t.Errorf("%d cells, %d contexts", st.RxCells, st.RxContexts)
+	}
+	s.want(push(0, 40), wire.DropNone) // the ULP is not ready for it
+	s.want(push(0, 41), wire.DropLength)
+	s.want(push(0, 40), wire.DropNone)
+	if n := s.count(falcon.EvPush); n != 2 {
+		t.Errorf("%d delivered, want the first push, twice", n)
 	}
 }
 

@@ -71,8 +71,7 @@ func (tgt *target) refusePull(now Time, req *request, code wire.ResyncCode) {
 	t.rsn, t.state, t.started, t.refusal = req.rsn, pullDataUlpRx, now, true
 	t.makeResync(code, CmplRemoteErr)
 	tgt.responses++
-	t.enlist(inUnsent)
-	tgt.conn.queue(classTarget)
+	tgt.queueResponse(t)
 	tgt.finish(req)
 }
 
@@ -126,6 +125,11 @@ func (tgt *target) startResponse(t *txn, again bool) {
 	default:
 		return
 	}
+	tgt.queueResponse(t)
+}
+
+// queueResponse queues a response, which may have been stalled, for transmission.
+func (tgt *target) queueResponse(t *txn) {
 	t.unlink()
 	t.enlist(inUnsent)
 	tgt.conn.queue(classTarget)

@@ -125,13 +125,24 @@ func TestReclaimFromSilentPeer(t *testing.T) {
 		s.advance(50 * ms)
 		s.want(s.pullRequest(501, 8, false), wire.DropNone)
 		for i, d := range []falcon.Time{49 * ms, 2 * ms, 48 * ms, 2 * ms} {
-			s.advance(d)
-			if n := s.count(falcon.EvResponseDone); n != (i+1)/2 {
-				t.Errorf("%d responses done after %d ms", n, s.now/ms-1)
+			got := only(s.advance(d), wire.TypeResync)
+			if n := s.e.Stats().Reclaimed; n != uint64(i+1)/2 {
+				t.Errorf("%d reclaimed after %d ms", n, s.now/ms-1)
 			}
+			if i%2 == 0 {
+				continue
+			}
+			if len(got) == 0 {
+				t.Fatalf("no Resync after %d ms", s.now/ms-1)
+			}
+			psn := uint32(300 + i/2)
+			if r, _ := wire.ParseResync(got[len(got)-1].Packet); r.Original != wire.TypePullData || r.Code != wire.ResyncTimeout || r.PSN != psn {
+				t.Errorf("Resync %+v", r)
+			}
+			s.want(s.ack(wire.Ack{DataBase: psn + 1}), wire.DropNone)
 		}
-		if st := s.e.Stats(); st.TxContexts != 0 || s.count(falcon.EvResponseDone) != 2 || st.Reclaimed != 2 {
-			t.Errorf("%d contexts, %d responses done, %d reclaimed", st.TxContexts, s.count(falcon.EvResponseDone), st.Reclaimed)
+		if st := s.e.Stats(); st.TxContexts != 0 || s.count(falcon.EvResponseDone) != 2 {
+			t.Errorf("%d contexts, %d responses done", st.TxContexts, s.count(falcon.EvResponseDone))
 		}
 	})
 }
@@ -178,16 +189,36 @@ func TestStalledResponsesAreReclaimedApart(t *testing.T) {
 		})
 		s.advance(10 * ms)
 	}
-	s.advance(85 * ms)
-	for i, c := range []*falcon.Conn{s.c, other} {
-		if n, want := c.Info().TargetTransaction, i; n != want {
-			t.Errorf("connection %d: %d transactions after 105 ms, want %d", i, n, want)
+	for i, d := range []falcon.Time{85 * ms, 10 * ms} {
+		s.advance(d)
+		if n := s.e.Stats().Reclaimed; n != uint64(i+1) {
+			t.Errorf("%d reclaimed after %d ms, want %d", n, s.now/ms-1, i+1)
 		}
 	}
-	s.advance(10 * ms)
-	if n := other.Info().TargetTransaction; n != 0 {
-		t.Errorf("%d transactions after 115 ms", n)
+}
+
+// TestAResponseThatIsGivenUpEndsThePull: the initiator is told of a response that the target gave
+// up for lack of credits, so that a pull without a timeout ends too (Falcon §6.4, §11).
+func TestAResponseThatIsGivenUpEndsThePull(t *testing.T) {
+	node := credit.New(nil, credit.NoLimit())
+	p := newPair(t, func(cfg *[2]falcon.Config, conn *falcon.ConnConfig, _ *sim.Impairment) {
+		conn.GiveUp = falcon.Forever
+		cfg[1].Profile.RxTimeout, cfg[1].Credits = 100*ms, node
+	})
+	node.Starve(true)
+	p.pull(p.a, 100, 1)
+	p.run(99 * ms)
+	if got := p.events(0, falcon.EvPullDone); len(got) != 0 {
+		t.Fatalf("%+v before the timeout", got)
 	}
+	p.run(10 * ms)
+	if got := p.events(0, falcon.EvPullDone); len(got) != 1 || got[0].Code != falcon.CmplRemoteErr {
+		t.Errorf("completed %+v, want one with %v", got, falcon.CmplRemoteErr)
+	}
+	if got := p.events(1, falcon.EvResponseDone); len(got) != 1 || got[0].Code != falcon.CmplLocalTO {
+		t.Errorf("response done %+v, want one with %v", got, falcon.CmplLocalTO)
+	}
+	p.wantIdle()
 }
 
 // TestNoReclaimTimeout: without a limit the target holds what waits for its peer for ever.

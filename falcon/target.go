@@ -66,6 +66,9 @@ type target struct {
 
 // onPush receives push data at the target (Falcon §8.5.3.3).
 func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
+	if len(payload) > c.cfg.MTU {
+		return wire.DropLength
+	}
 	switch d := c.rx.data.check(h.PSN); d {
 	case wire.DropNone:
 	case wire.DropDuplicate:

@@ -13,7 +13,7 @@ const (
 	DropVersion         // version is not 1
 	DropPacketType      // reserved packet type
 	DropProtocol        // reserved protocol, or not the connection's
-	DropLength          // Request Length and payload disagree, or trailing bytes
+	DropLength          // Request Length and payload disagree, more payload than allowed, or trailing bytes
 	DropResyncType      // Resync of something that has no window
 
 	DropUnknownCID    // no such connection, or it is closed
