@@ -250,8 +250,9 @@ func eachChannel(t *testing.T, test func(t *testing.T, w *world, attach func(fun
 	}
 }
 
-// TestCarriedHello checks that a driver gets its function, or a status and a reason.
-func TestCarriedHello(t *testing.T) {
+// TestADriverGetsItsFunctionOrAReason checks that a driver gets its function, or a status and a
+// reason.
+func TestADriverGetsItsFunctionOrAReason(t *testing.T) {
 	eachChannel(t, func(t *testing.T, _ *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
 		for _, tc := range []struct {
 			function uint32

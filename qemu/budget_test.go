@@ -50,7 +50,7 @@ func TestMemoryOverBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	victim := startGuest(t, v, vhosttest.Options{})
+	other := startGuest(t, v, vhosttest.Options{})
 
 	budget := part("a vhost-user guest")
 	opt.Memory = budget
@@ -104,7 +104,7 @@ func TestMemoryOverBudget(t *testing.T) {
 	if u := nic.Usage(); u.Limit != others.Usage().Limit || u.Maps == 0 || u.Refused < 3 {
 		t.Errorf("%+v is charged to the NIC, and %+v to the others", u, others.Usage())
 	}
-	c, s := dialGuest(t, victim, a)
+	c, s := dialGuest(t, other, a)
 	c.Close()
 	s.Close()
 }

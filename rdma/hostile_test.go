@@ -285,8 +285,8 @@ func (w *world) attack(own *qp, ordered bool) *falcon.Conn {
 	return c
 }
 
-// victim is a function whose peer is the test: it sends what it likes over a valid connection.
-type victim struct {
+// attacked is a function whose peer is the test: it sends what it likes over a valid connection.
+type attacked struct {
 	*world
 	raw   *rawULP
 	h     *host
@@ -298,10 +298,10 @@ type victim struct {
 	conn  *falcon.Conn
 }
 
-func newVictim(t *testing.T, seed uint64) *victim {
+func newAttacked(t *testing.T, seed uint64) *attacked {
 	t.Helper()
 	raw := &rawULP{}
-	v := &victim{world: newWorld(t, worldConfig{seed: seed, peer: raw}), raw: raw, r: rand.New(rand.NewPCG(seed, 3)), seed: seed}
+	v := &attacked{world: newWorld(t, worldConfig{seed: seed, peer: raw}), raw: raw, r: rand.New(rand.NewPCG(seed, 3)), seed: seed}
 	v.h = v.hosts[1]
 	v.pd, _ = v.h.fn.AllocPD()
 	v.m = v.h.register(v.pd, 8192, bindable)
@@ -311,7 +311,7 @@ func newVictim(t *testing.T, seed uint64) *victim {
 
 // send sends a packet, as a push or as a pull, and lets it take effect. It reports false when the
 // connection has ended.
-func (v *victim) send(tag uint64, push bool, packet []byte) bool {
+func (v *attacked) send(tag uint64, push bool, packet []byte) bool {
 	v.raw.send = packet
 	var err error
 	if push {
@@ -327,7 +327,7 @@ func (v *victim) send(tag uint64, push bool, packet []byte) bool {
 
 // survived ends the attack and checks that the function works, that nothing outside the region was
 // written, and that nothing is leaked.
-func (v *victim) survived() {
+func (v *attacked) survived() {
 	v.t.Helper()
 	v.settle(1e9)
 	for i, b := range v.h.bytes(v.guard, 4096) {
@@ -350,7 +350,7 @@ func (v *victim) survived() {
 // in RTS: wrong numbers, lengths, ends and bits.
 func TestAHostilePeerEndsOnlyItsConnection(t *testing.T) {
 	for seed := range uint64(150) {
-		v := newVictim(t, seed)
+		v := newAttacked(t, seed)
 		r, m := v.r, v.m
 		b := v.h.createQP(v.pd, qpConfig{})
 		for i := range 8 {
@@ -395,7 +395,7 @@ func TestAHostilePeerEndsOnlyItsConnection(t *testing.T) {
 // engine sends: XRC opcodes, masked atomics, CE bits, other queue pairs' window keys.
 func TestEveryKindOfTargetSurvivesAHostilePeer(t *testing.T) {
 	for seed := range uint64(60) {
-		v := newVictim(t, seed)
+		v := newAttacked(t, seed)
 		r, m, h := v.r, v.m, v.h
 		xrcd, _ := h.fn.OpenXRCD()
 		s := h.createSRQ(abi.CreateSRQ{PDN: v.pd, Type: abi.SRQTypeXRC, XRCDN: xrcd, CQN: h.createCQ(6).number})

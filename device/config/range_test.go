@@ -27,9 +27,9 @@ func problemsOf(t *testing.T, yaml, path string) (list []string) {
 	return list
 }
 
-// TestBorders: the first and the last valid value of a key are accepted, the values next to them
-// are refused. $ is replaced by the value.
-func TestBorders(t *testing.T) {
+// TestTheFirstAndLastValidValuesAreTaken: the first and the last valid value of a key are accepted,
+// the values next to them are refused. $ is replaced by the value.
+func TestTheFirstAndLastValidValuesAreTaken(t *testing.T) {
 	const (
 		base   = "nic: {host: 1}\nuplink: {name: vnic1, address: 10.0.0.1/24}\n"
 		uplink = "nic: {host: 1}\nuplink: {name: vnic1, address: 10.0.0.1/24, "
@@ -210,7 +210,7 @@ func TestRemedyNamesTheRealRange(t *testing.T) {
 		}
 		for v, good := range map[any]bool{k.first: true, k.last: true, k.first - 1: false, k.last + 1: false} {
 			if v == int64(0) && k.first == 1 {
-				continue // of some keys it stands for the default; TestBorders knows the others
+				continue // of some keys it stands for the default; TestTheFirstAndLastValidValuesAreTaken knows the others
 			}
 			if ps := with(v); (len(ps) == 0) != good {
 				t.Errorf("%s: %v: %v", k.path, v, ps)

@@ -88,8 +88,8 @@ func (t *Table) FindSealed(cid uint32) *Slot {
 	return s
 }
 
-// FindInside returns the slot of an open connection with another shard of this NIC, or nil.
-func (t *Table) FindInside(cid uint32) *Slot {
+// FindLocal returns the slot of an open connection with another shard of this NIC, or nil.
+func (t *Table) FindLocal(cid uint32) *Slot {
 	s := t.carried(cid)
 	if s == nil || s.Keys != nil {
 		return nil

@@ -293,7 +293,7 @@ func (r *receiver) overhear(now falcon.Time, frame []byte) {
 
 // receiveLocal takes a packet of a connection between functions of two shards.
 func (r *receiver) receiveLocal(now falcon.Time, from int, f *handover.Frame) {
-	c := r.falcon.table.FindInside(f.A)
+	c := r.falcon.table.FindLocal(f.A)
 	switch cid, ok := wire.PeekCID(f.Data); {
 	case c == nil || !ok || cid != f.A || conn.ShardOf(c.Conn.RemoteCID()) != from:
 		r.drops.count(dropUnknownCID)

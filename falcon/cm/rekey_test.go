@@ -275,7 +275,7 @@ func TestARequestForASAThatIsBeingReplacedIsNotCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := a.m.Stats().RekeyRequests; n != step.want {
-			t.Errorf("wish for another than %#x: %d passed on, want %d", step.spi, n, step.want)
+			t.Errorf("request for another than %#x: %d passed on, want %d", step.spi, n, step.want)
 		}
 	}
 
@@ -286,10 +286,10 @@ func TestARequestForASAThatIsBeingReplacedIsNotCounted(t *testing.T) {
 	p := b.m.peers.byHost[1]
 	b.m.keys.learn(p, u, old)
 	if _, wanted := p.wants[u]; !wanted {
-		t.Error("the SA that is used up fulfils the wish for another")
+		t.Error("the SA that is used up fulfils the request for another")
 	}
 	b.m.keys.learn(p, u, next)
 	if _, wanted := p.wants[u]; wanted {
-		t.Error("another SA does not fulfil the wish")
+		t.Error("another SA does not fulfil the request")
 	}
 }

@@ -121,9 +121,9 @@ func TestResizeBelowUseRefusesUntilReturned(t *testing.T) {
 func TestCase76_GuaranteeSurvivesAFlood(t *testing.T) {
 	nic := New(nil, all(10))
 	host := New(nic, all(10))
-	victim, flooder := New(host, NoLimit()), New(host, NoLimit())
-	conn := New(victim, NoLimit())
-	if err := victim.Guarantee(all(4)); err != nil {
+	quiet, flooder := New(host, NoLimit()), New(host, NoLimit())
+	conn := New(quiet, NoLimit())
+	if err := quiet.Guarantee(all(4)); err != nil {
 		t.Fatal(err)
 	}
 	c, got := all(1), 0
@@ -145,7 +145,7 @@ func TestCase76_GuaranteeSurvivesAFlood(t *testing.T) {
 		t.Fatalf("guarantee above what is left: %v", err)
 	}
 	conn.Drop()
-	victim.Drop()
+	quiet.Drop()
 	flooder.Drop()
 	if nic.Charged() != (Cost{}) || nic.InUse() != (Cost{}) {
 		t.Fatalf("left behind: charged %v in use %v", nic.Charged(), nic.InUse())

@@ -17,8 +17,9 @@ func small() Scenario {
 	}
 }
 
-// TestBorders: the last value that a check takes, and the first that it refuses, by what it says.
-func TestBorders(t *testing.T) {
+// TestEachCheckRefusesTheFirstValueBeyondItsBound: the last value that a check takes, and the first
+// that it refuses, by what it says.
+func TestEachCheckRefusesTheFirstValueBeyondItsBound(t *testing.T) {
 	links := func(l LinkConfig) func(*Scenario) {
 		return func(s *Scenario) { s.Network.Links = []HostLinks{{Host: 1, Count: 2, Up: l}} }
 	}

@@ -150,7 +150,7 @@ func (s *datagrams) drop() {
 // take delivers a datagram that arrived in packet for an address. The function's objects find the
 // queue pair and decide whether it accepts the datagram. The IP header is put before the data
 // (Annex A17.4.5.2). It reports whether the queue pair, or one in the group, exists.
-func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, packet, data []byte, of *audience) (there bool) {
+func (s *datagrams) take(now transport.Time, to netip.Addr, h *wire.Headers, packet, data []byte, of *recipients) (there bool) {
 	if s.of == nil {
 		return false
 	}

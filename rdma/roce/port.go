@@ -209,26 +209,26 @@ func (p *Port) Stats() transport.PortStats { return p.stats }
 // Receive takes an IP packet for the port, UDP 4791. An invalid packet is silently dropped (Annex
 // A17, CA17-24) and counted.
 func (p *Port) Receive(now transport.Time, packet []byte) {
-	p.receive(now, packet, &audience{most: math.MaxInt})
+	p.receive(now, packet, &recipients{most: math.MaxInt})
 }
 
 // Share is Receive for a packet to a group, of which it serves at most most queue pairs, from the
 // one with index first on. It returns how many got the packet, and whether there are more, from
 // index first+n on.
 func (p *Port) Share(now transport.Time, packet []byte, first, most int) (n int, more bool) {
-	to := audience{first: first, most: most}
+	to := recipients{first: first, most: most}
 	p.receive(now, packet, &to)
 	return to.n, to.more
 }
 
-// audience says which queue pairs of a group may get a packet, and counts those that did.
-type audience struct {
+// recipients says which queue pairs of a group may get a packet, and counts those that did.
+type recipients struct {
 	first, most int
 	n           int
 	more        bool
 }
 
-func (p *Port) receive(now transport.Time, packet []byte, to *audience) {
+func (p *Port) receive(now transport.Time, packet []byte, to *recipients) {
 	h := &p.e.in
 	way, part, err := wire.Parse(packet)
 	n := 0

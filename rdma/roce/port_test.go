@@ -272,8 +272,8 @@ func TestGuaranteedFirst(t *testing.T) {
 	}
 }
 
-// TestConnInfo: operators see the state of each connection.
-func TestConnInfo(t *testing.T) {
+// TestOperatorsSeeTheStateOfEachConnection: operators see the state of each connection.
+func TestOperatorsSeeTheStateOfEachConnection(t *testing.T) {
 	w := newWorld(1, false, 1500, sim.Impairment{})
 	conns := map[uint32]*peer{}
 	for _, qpn := range []uint32{40, 10, 30, 20} {
@@ -382,9 +382,9 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// TestStatsAreTrue: the ports' counters match the packets on the wire: those sent each way,
-// repeated requests, marks and the notifications that follow them.
-func TestStatsAreTrue(t *testing.T) {
+// TestThePortsCountersMatchThePacketsOnTheWire: the ports' counters match the packets on the wire:
+// those sent each way, repeated requests, marks and the notifications that follow them.
+func TestThePortsCountersMatchThePacketsOnTheWire(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		w := newWorld(3, v6, 1500, sim.Impairment{Delay: 20e3, Loss: 0.02})
 		from, to := w.connect(0), w.connect(1)

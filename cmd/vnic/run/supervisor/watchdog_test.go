@@ -32,8 +32,8 @@ func turn(ctx context.Context, p *Pulse) {
 	<-begun
 }
 
-// kennel is a watchdog in virtual time, with threads that a test simulates.
-type kennel struct {
+// watched is a watchdog in virtual time, with threads that a test simulates.
+type watched struct {
 	watchdog
 	now     time.Time
 	threads map[int]threadTime
@@ -42,8 +42,8 @@ type kennel struct {
 	woken   int
 }
 
-func newKennel() *kennel {
-	k := &kennel{now: time.Unix(1, 0), threads: map[int]threadTime{1: {state: 'S'}, 2: {state: 'S'}}}
+func newWatched() *watched {
+	k := &watched{now: time.Unix(1, 0), threads: map[int]threadTime{1: {state: 'S'}, 2: {state: 'S'}}}
 	k.watchdog = watchdog{limit: time.Second, pulses: &Pulses{}, seen: k.now, look: func() (map[int]threadTime, error) {
 		k.looks++
 		c := map[int]threadTime{}
@@ -65,7 +65,7 @@ func newKennel() *kennel {
 
 // run lets time pass, of which each ready thread runs for a share, and returns the time after which
 // the watchdog reported a stuck loop; 0: it did not.
-func (k *kennel) run(d time.Duration, share float64) time.Duration {
+func (k *watched) run(d time.Duration, share float64) time.Duration {
 	for at := time.Duration(0); at < d; {
 		at += k.every()
 		k.now = k.now.Add(k.every())
@@ -102,7 +102,7 @@ func TestWatchdogTells(t *testing.T) {
 		{"waits for one that gets no processor", map[int]threadTime{1: {state: 'S'}, 2: {state: 'R'}}, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := newKennel()
+			k := newWatched()
 			k.threads = c.threads
 			after := k.run(long, c.share)
 			if (after != 0) != c.stuck {
@@ -118,7 +118,7 @@ func TestWatchdogTells(t *testing.T) {
 // TestWatchdogIsQuiet: the watchdog reports no thread that turns, has not begun or has ended, and
 // none after a time in which the supervisor itself did not run.
 func TestWatchdogIsQuiet(t *testing.T) {
-	k := newKennel()
+	k := newWatched()
 	for range 100 {
 		if k.run(2*k.every(), 0) != 0 {
 			t.Fatal("barked at an idle thread")
@@ -141,7 +141,7 @@ func TestWatchdogIsQuiet(t *testing.T) {
 // TestWatchdogWakes: a thread that overslept turns when it is woken, and is not reported. One that
 // is stuck is woken once.
 func TestWatchdogWakes(t *testing.T) {
-	k := newKennel()
+	k := newWatched()
 	k.sleeps = true
 	if after := k.run(time.Minute, 0); after != 0 || k.woken < 40 || k.woken > 80 {
 		t.Errorf("called stuck after %v at a thread that oversleeps, woken %d times", after, k.woken)
@@ -153,8 +153,9 @@ func TestWatchdogWakes(t *testing.T) {
 	}
 }
 
-// TestRouse: wake interrupts a thread that waits in poll for ever, and the program goes on.
-func TestRouse(t *testing.T) {
+// TestWakeInterruptsAThreadThatWaits: wake interrupts a thread that waits in poll for ever, and the
+// program goes on.
+func TestWakeInterruptsAThreadThatWaits(t *testing.T) {
 	thread, ended := make(chan int), make(chan error)
 	go func() {
 		runtime.LockOSThread()
