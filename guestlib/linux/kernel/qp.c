@@ -144,9 +144,9 @@ static bool vnic_qp_type_known(enum ib_qp_type type, bool user)
 	case IB_QPT_RC:
 	case IB_QPT_UC:
 	case IB_QPT_UD:
+	case IB_QPT_XRC_TGT:
 		return true;
 	case IB_QPT_XRC_INI:
-	case IB_QPT_XRC_TGT:
 		return user;
 	default:
 		return false;
@@ -212,6 +212,15 @@ out:
 	return err;
 }
 
+/*
+ * The core names no program for a target of an XRC domain either, which belongs to whoever opens
+ * it. It has no work of its own, so it is none of the kernel's.
+ */
+static bool vnic_qp_of_kernel(const struct vnic_qp *qp, bool user)
+{
+	return !user && qp->type != IB_QPT_XRC_TGT;
+}
+
 int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_udata *udata)
 {
 	struct vnic_fn *fn = to_fn(ibqp->device);
@@ -232,10 +241,10 @@ int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_u
 	err = vnic_qp_make_queues(fn, qp, attr, uctx);
 	if (err)
 		goto err_queues;
-	if (udata)
-		err = vnic_qp_enter(fn, qp, attr, vnic_life(fn, udata), true);
-	else
+	if (vnic_qp_of_kernel(qp, udata))
 		err = vnic_qp_enter_kernel(fn, qp, attr);
+	else
+		err = vnic_qp_enter(fn, qp, attr, vnic_life(fn, udata), udata);
 	if (err)
 		goto err_queues;
 	ibqp->qp_num = qp->qpn;
@@ -287,7 +296,7 @@ int vnic_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	bool kernel = rdma_is_kernel_res(&ibqp->res);
 	int err;
 
-	if (kernel)
+	if (vnic_qp_of_kernel(qp, !kernel))
 		err = vnic_qp_leave_kernel(fn, qp);
 	else
 		err = vnic_qp_leave(fn, qp);
