@@ -104,12 +104,13 @@ func TestSlowInterruptsDoNotHoldUpOthers(t *testing.T) {
 				}
 				return errors.New("none")
 			})
-			for began := time.Now(); !called(e.last); slow += time.Since(began) {
-				began = time.Now()
+			for !called(e.last) {
+				began := time.Now()
 				b.others[0].Exchange(b.others[1], 1)
 				if called(e.last) {
 					break
 				}
+				slow += time.Since(began)
 				passed++
 			}
 		}
