@@ -29,13 +29,13 @@ func TestASmallerMTUOnTheWayIsFoundAndKept(t *testing.T) {
 		a.up("192.168.100.11/24")
 		b.up("192.168.100.21/24")
 		w.waitTunnels()
-		w.until("the MTU of the way is known", func() bool {
+		w.until("the MTU of the path is known", func() bool {
 			return slices.Max(found(w)) < uplink
 		})
 		mtus := found(w)
 		for i := range w.nics {
 			if mtus[i] < cable || mtus[i] > cable+4 { // a veth leaves room for a VLAN tag
-				t.Errorf("host %d takes the MTU of the way for %d", i+1, mtus[i])
+				t.Errorf("host %d takes the MTU of the path for %d", i+1, mtus[i])
 			}
 			v, err := w.nics[i].NIC(t.Context())
 			if err != nil {
@@ -85,7 +85,7 @@ func joinBridge(t *testing.T, mtu int) {
 	}
 }
 
-// found returns what each NIC knows of the way to the other.
+// found returns what each NIC knows of the path to the other.
 func found(w *world) (mtus []int) {
 	w.t.Helper()
 	for _, n := range w.nics {

@@ -10,10 +10,10 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// The longest packet that the network carries to each peer is found by probes (package pathmtu). A
-// switch or cable with a smaller MTU than uplink.mtu drops long packets without a word. Once that
-// is known, plain IP to the peer is cut or refused by that length, new connections have a smaller
-// MTU, and the log and `vnic show nic` say so.
+// A switch or cable with a smaller MTU than uplink.mtu drops long packets and tells nobody. The core
+// finds the longest packet that reaches each peer by probes (package pathmtu). If that is shorter
+// than uplink.mtu, plain IP to the peer is cut or refused by that length, new connections have a
+// smaller MTU, and the log and `vnic show nic` say so.
 
 // paths probes the paths to all peers. The shard that sends the probes is shard 0.
 type paths struct {
@@ -22,7 +22,7 @@ type paths struct {
 	due   vtime.Time
 }
 
-// peerPath is the way to one peer.
+// peerPath is the path to one peer.
 type peerPath struct {
 	prober *pathmtu.Prober // nil: the peer is down, or shares no tenant
 	tenant uint32          // shared with the peer; its gateway key seals the probes

@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// JSONFlag defines the flag --json.
 func JSONFlag(f *pflag.FlagSet, v *bool) { f.BoolVar(v, "json", false, "print JSON") }
 
+// PrintJSON writes v as indented JSON.
 func PrintJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
