@@ -71,7 +71,7 @@ type Shard struct {
 	Steps               uint64
 	RxPackets, RxBytes  uint64 // Falcon packets accepted
 	TxPackets, TxBytes  uint64 // Falcon packets sealed
-	Inside, InsideBytes uint64 // Falcon packets handed to other shards
+	Local, LocalBytes uint64 // Falcon packets handed to other shards
 	Steered             uint64 // frames of the uplink handed to other shards
 	Doorbells           uint64
 	AdminCommands       uint64
@@ -94,8 +94,8 @@ var OfShard = table[*Shard]{
 	counter("shard.admin_commands", "Admin commands of drivers.", func(s *Shard) uint64 { return s.AdminCommands }),
 	counter("shard.bells_muted", "Guests whose doorbells rang without need and were ignored for a while.", func(s *Shard) uint64 { return s.BellsMuted }),
 	counter("shard.doorbells", "Doorbells of drivers.", func(s *Shard) uint64 { return s.Doorbells }),
-	counter("shard.inside_bytes", "Bytes between functions of different shards.", func(s *Shard) uint64 { return s.InsideBytes }),
-	counter("shard.inside_packets", "Packets between functions of different shards.", func(s *Shard) uint64 { return s.Inside }),
+	counter("shard.inside_bytes", "Bytes between functions of different shards.", func(s *Shard) uint64 { return s.LocalBytes }),
+	counter("shard.inside_packets", "Packets between functions of different shards.", func(s *Shard) uint64 { return s.Local }),
 	counter("shard.interrupts", "Interrupts raised for guests.", func(s *Shard) uint64 { return s.Interrupts }),
 	counter("shard.rx_bytes", "Bytes received from the uplink.", func(s *Shard) uint64 { return s.RxBytes }),
 	counter("shard.rx_packets", "Packets received from the uplink.", func(s *Shard) uint64 { return s.RxPackets }),

@@ -296,7 +296,7 @@ func (view View) Counters() control.Counters {
 	v := control.Counters{}
 	c := counters.Shard{
 		Steps: s.counters.steps, RxPackets: s.counters.rxPackets, RxBytes: s.counters.rxBytes, TxPackets: s.counters.txPackets, TxBytes: s.counters.txBytes,
-		Inside: s.counters.localPackets, InsideBytes: s.counters.localBytes, Steered: s.counters.steered,
+		Local: s.counters.localPackets, LocalBytes: s.counters.localBytes, Steered: s.counters.steered,
 		Doorbells: s.guests.Doorbells, AdminCommands: s.guests.Commands, BellsMuted: s.guests.Bells.Muted, Interrupts: s.guests.Interrupts(), TxSAs: uint64(s.txSAs.Len()),
 	}
 	falcon, rdma := s.falcon.engine.Stats(), s.rdma.Stats()
