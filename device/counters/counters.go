@@ -68,16 +68,16 @@ func Name(s string) string {
 
 // Shard holds a shard's own counters, besides those of its packages.
 type Shard struct {
-	Steps               uint64
-	RxPackets, RxBytes  uint64 // Falcon packets accepted
-	TxPackets, TxBytes  uint64 // Falcon packets sealed
-	Local, LocalBytes uint64 // Falcon packets handed to other shards
-	Steered             uint64 // frames of the uplink handed to other shards
-	Doorbells           uint64
-	AdminCommands       uint64
-	Interrupts          uint64
-	BellsMuted          uint64
-	TxSAs               uint64
+	Steps              uint64
+	RxPackets, RxBytes uint64 // Falcon packets accepted
+	TxPackets, TxBytes uint64 // Falcon packets sealed
+	Local, LocalBytes  uint64 // Falcon packets handed to other shards
+	Steered            uint64 // frames of the uplink handed to other shards
+	Doorbells          uint64
+	AdminCommands      uint64
+	Interrupts         uint64
+	BellsMuted         uint64
+	TxSAs              uint64
 }
 
 // Core holds the counters of the NIC's core, besides those of its packages.
