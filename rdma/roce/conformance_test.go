@@ -21,14 +21,10 @@ func TestConformance(t *testing.T) {
 				Delay: 20e3, Jitter: 40e3, Loss: 0.05, Duplicate: 0.05, Reorder: 0.1, ReorderDelay: 200e3, Corrupt: 0.02, Mark: 0.1,
 			}
 		}
-		lacks := []conformance.Lack{conformance.Unordered, conformance.InError}
-		if seed > 0 {
-			lacks = append(lacks, conformance.Lossless)
-		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			conformance.Run(t, func(t testing.TB, o conformance.Options) *conformance.Pair {
 				return open(o, seed, net)
-			}, lacks...)
+			})
 		})
 	}
 }
@@ -40,5 +36,5 @@ func open(o conformance.Options, seed uint64, net sim.Impairment) *conformance.P
 		limit := credit.Cost{credit.ReqPktTx: 3, credit.ReqBufTx: 40, credit.ReqPktRx: 3, credit.ReqBufRx: 40, credit.DataPktTx: 3, credit.DataBufTx: 40}
 		a = w.ports[0].Open(0, roce.Way{Peer: w.ports[1].Addr}, credit.New(nil, limit))
 	}
-	return &conformance.Pair{A: a, B: b, Step: func(now transport.Time) transport.Time { return w.step(now) }}
+	return &conformance.Pair{A: a, B: b, Lossy: net.Loss > 0, Step: func(now transport.Time) transport.Time { return w.step(now) }}
 }

@@ -54,6 +54,11 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 // Ordered implements transport.Conn.
 func (c *Conn) Ordered() bool { return true }
 
+// Features implements transport.Conn.
+func (c *Conn) Features() transport.Features {
+	return transport.AllFeatures &^ (transport.Unordered | transport.FailureAlone)
+}
+
 // ID implements transport.Conn. It returns the number of the queue pair.
 func (c *Conn) ID() uint32 { return c.end.terms.QPN }
 

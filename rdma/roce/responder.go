@@ -110,10 +110,10 @@ func (s *responder) refuse(now transport.Time, r transport.Refusal, tell bool) {
 
 // syndromeOf returns the syndrome that a refusal is sent as.
 func syndromeOf(r transport.Refusal) ib.Syndrome {
-	switch r {
-	case transport.Access:
+	switch {
+	case r.OfMemory():
 		return ib.SynAccess
-	case transport.Operation:
+	case r == transport.Operation:
 		return ib.SynOperation
 	}
 	return ib.SynInvalid

@@ -75,6 +75,9 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 // Ordered implements transport.Conn.
 func (c *Conn) Ordered() bool { return c.end.ordered }
 
+// Features implements transport.Conn.
+func (c *Conn) Features() transport.Features { return transport.AllFeatures }
+
 // ID implements transport.Conn. It returns the connection identifier of this end.
 func (c *Conn) ID() uint32 { return c.end.pipe.Config().LocalCID }
 

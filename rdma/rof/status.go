@@ -18,7 +18,8 @@ const (
 func syndromeOf(r transport.Refusal) ib.Syndrome {
 	return [...]ib.Syndrome{
 		transport.Accepted: synNone, transport.NotReady: ib.SynRNR, transport.Sequence: ib.SynSequence, transport.Invalid: ib.SynInvalid,
-		transport.Access: ib.SynAccess, transport.Operation: ib.SynOperation, transport.NotServing: synNotServing,
+		transport.Access: ib.SynAccess, transport.UnknownKey: ib.SynAccess, transport.ForeignKey: ib.SynAccess, transport.OutOfBounds: ib.SynAccess,
+		transport.Operation: ib.SynOperation, transport.NotServing: synNotServing,
 	}[r]
 }
 

@@ -15,6 +15,9 @@ type Conn interface {
 	Attach(t *Terms) (segment int, ok bool)
 	// Ordered reports whether messages arrive in the order they are sent.
 	Ordered() bool
+	// Features returns what the wire can do. Attach refuses terms that need more, and Issue fails a
+	// request that does with WCLocQPOpErr.
+	Features() Features
 	// LimitReads sets how many READ and atomic packets may be in flight.
 	LimitReads(n int)
 	// UnderWay returns how many packets are in flight: pushes with data, and pulls (READs and
@@ -36,6 +39,24 @@ type Conn interface {
 	// ID returns the number of the connection in traces.
 	ID() uint32
 }
+
+// Features is a set of what a wire may be able to do, beyond carrying WRITEs, READs, atomics and
+// SENDs without immediate data in order over reliable connections.
+type Features uint16
+
+// Features of wires.
+const (
+	Unordered    Features = 1 << iota // messages that complete as they arrive
+	FailureAlone                      // a request that fails completes in error, and the others continue
+	Unreliable                        // unreliable connections
+	XRC                               // extended reliable connections
+	SendImm                           // SENDs with immediate data
+	Waiting                           // a message that finds no receive waits for one; else it ends the connection
+	Confirmation                      // SENDs and WRITEs are done when the peer has accepted them; else when its host has them (see the package comment)
+	Credits                           // requests take credits of the function
+
+	AllFeatures = Credits<<1 - 1
+)
 
 // Terms describes the queue pair that a connection is attached to.
 type Terms struct {

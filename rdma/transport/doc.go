@@ -1,8 +1,8 @@
 // Package transport is the contract between a queue pair and the transport that connects it to the
 // queue pair at the other end. It knows requests, messages and statuses as verbs define them, but
-// no packet formats. RDMA over Falcon (package rof), connections inside a NIC (package local) and
-// RoCEv2 (package roce) all keep this contract, and package conformance tests each of them against
-// it.
+// no packet formats. RDMA over Falcon (package rof), connections inside a NIC (package local),
+// RoCEv2 (package roce) and iWARP (package iwarp) all keep this contract, and package conformance
+// tests each of them against it.
 //
 //	queue pair (Endpoint)                                             Endpoint at the other end
 //	      │ Issue(request)                                                      ▲
@@ -45,6 +45,14 @@
 // The transport itself refuses what it finds wrong (numbers out of sequence, packets that do not
 // form a message), and reports that with Refused.
 //
+// # Features
+//
+// Not every wire can do everything: Conn.Features says what it can. Where a wire does not confirm,
+// a SEND or WRITE is done when the host of the peer has its bytes, which may be before the peer's
+// queue pair has looked at them. If that refuses them, the connection ends, with the status of the
+// refusal. Where a wire does not let messages wait, a message that finds no receive ends the
+// connection with WCRNRRetryExcErr.
+//
 // # Unreliable connections
 //
 // If Terms.Unreliable is set, a packet is done, with success, when it is sent, or later if the
@@ -60,7 +68,8 @@
 //
 //	Refusal at the target     status at the requester
 //	Invalid, Sequence         WCRemInvReqErr
-//	Access                    WCRemAccessErr
+//	Access, UnknownKey,
+//	ForeignKey, OutOfBounds   WCRemAccessErr
 //	Operation                 WCRemOpErr
 //	NotServing                WCRetryExcErr   as if nobody were there
 //	–  (no answer)            WCRetryExcErr, or WCRNRRetryExcErr where the last word was not ready

@@ -34,14 +34,20 @@ type Refusal uint8
 
 // Refusals.
 const (
-	Accepted   Refusal = iota
-	NotReady           // no receive: try again later
-	Sequence           // a number was out of order
-	Invalid            // not a valid request
-	Access             // memory that the peer may not access
-	Operation          // could not be carried out
-	NotServing         // the queue pair accepts no requests
+	Accepted    Refusal = iota
+	NotReady            // no receive: try again later
+	Sequence            // a number was out of order
+	Invalid             // not a valid request
+	Access              // the key does not give the peer that right
+	UnknownKey          // no memory has the key
+	ForeignKey          // the key is of another protection domain or queue pair
+	OutOfBounds         // the memory of the key does not reach that far
+	Operation           // could not be carried out
+	NotServing          // the queue pair accepts no requests
 )
+
+// OfMemory reports whether the peer may not access the memory that the request names.
+func (r Refusal) OfMemory() bool { return r >= Access && r <= OutOfBounds }
 
 // Verdict is the result of placing a packet.
 type Verdict struct {

@@ -68,15 +68,17 @@ func (q *QP) Complete(now vtime.Time, p *transport.Packet, n uint64, failed abi.
 // refused.
 func (q *QP) Refused(now vtime.Time, why transport.Refusal) {
 	typ, st, reason := abi.EventQPFatal, abi.WCRemOpErr, "refused a request of the peer"
-	switch why {
-	case transport.Sequence:
+	switch {
+	case why == transport.Sequence:
 		typ, st, reason = abi.EventQPReqErr, abi.WCRemInvReqErr, "a request of the peer was out of sequence"
-	case transport.Invalid:
+	case why == transport.Invalid:
 		q.violated = true
 		typ, st, reason = abi.EventQPReqErr, abi.WCRemInvReqErr, "the peer sent an invalid request"
-	case transport.Access:
+	case why.OfMemory():
 		typ, st, reason = abi.EventQPAccessErr, abi.WCRemAccessErr, "the peer asked for memory it may not access"
-	case transport.Operation:
+	case why == transport.NotReady:
+		reason = "a message of the peer found no receive, and its wire does not let it wait"
+	case why == transport.Operation:
 		reason = "a request of the peer could not be carried out"
 	}
 	q.failAs(now, typ, st, reason)

@@ -62,7 +62,7 @@ func TestInjectedMemoryLossStopsAccess(t *testing.T) {
 	}
 	for _, wrong := range []bool{false, true, false} {
 		faults.key = wrong
-		if _, why := x.Read(x.m.key, x.m.iova, 1); (why == transport.Access) != wrong {
+		if _, why := x.Read(x.m.key, x.m.iova, 1); (why == transport.UnknownKey) != wrong {
 			t.Errorf("key wrong %t: %v", wrong, why)
 		}
 	}

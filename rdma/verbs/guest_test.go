@@ -364,6 +364,7 @@ func (w *wire) Attach(t *transport.Terms) (segment int, ok bool) {
 	return min(w.segment, t.PathMTU), w.segment > 0
 }
 func (w *wire) Ordered() bool                 { return w.ordered }
+func (w *wire) Features() transport.Features  { return transport.AllFeatures }
 func (w *wire) LimitReads(n int)              { w.reads = n }
 func (w *wire) UnderWay() (pushes, pulls int) { return len(w.issued), 0 }
 func (w *wire) Forget()                       { w.forgotten++ }

@@ -10,6 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/rdmap"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // MR is a registered memory region, or a memory window bound to one. Its page list is copied at
@@ -243,6 +244,19 @@ func (r *Regions) Remote(pd *PD, b *Bindings, rkey uint32, va, n uint64, right u
 		return nil
 	}
 	return m
+}
+
+// wrongRemote returns why Remote returned nothing.
+func (r *Regions) wrongRemote(pd *PD, b *Bindings, rkey uint32, right uint32) transport.Refusal {
+	switch m := r.named(rkey); {
+	case m == nil || !m.usable():
+		return transport.UnknownKey
+	case m.pd != pd || m.window && !m.type1 && m.bound != b:
+		return transport.ForeignKey
+	case m.access&right != right:
+		return transport.Access
+	}
+	return transport.OutOfBounds
 }
 
 // invalidatable returns the region or window with that key if the peer of a queue pair may

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // TestARegionCoversItsOwnBytesOnly: a region covers its own bytes and no others, also where it ends
@@ -164,6 +165,40 @@ func TestKeysWorkForTheirUsersOnly(t *testing.T) {
 	const unknown = 0x123456
 	if r.local(pd, unknown, 0, 0, 0) != nil || r.Remote(pd, &own, unknown, 0, 0, 0) != nil || r.invalidatable(pd, &own, unknown) != nil || r.inDomain(pd, unknown) {
 		t.Error("a key that nobody has names something")
+	}
+}
+
+// TestAPeerLearnsWhyItMayNotAccessMemory: what is wrong with a key is told apart: there is none, it
+// is of others, it does not give the right, or its memory ends before.
+func TestAPeerLearnsWhyItMayNotAccessMemory(t *testing.T) {
+	g := newGuest(t, Limits{})
+	r, pd, other := &g.Regions, g.PD(g.pdn), g.PD(g.newPD())
+	var own, foreign Bindings
+	readable, bindable := g.region(g.pdn, 64, abi.AccessRemoteRead), g.region(g.pdn, 64, abi.AccessMWBind)
+	invalid := g.region(g.pdn, 64, allRights)
+	invalid.valid = false
+	for _, c := range []struct {
+		name  string
+		key   uint32
+		n     uint64
+		right uint32
+		want  transport.Refusal
+	}{
+		{"a key that nobody has", 0x123456, 64, abi.AccessRemoteRead, transport.UnknownKey},
+		{"an invalid region", invalid.key, 64, abi.AccessRemoteRead, transport.UnknownKey},
+		{"a free window", g.named(g.window(g.pdn, abi.MWType2)).key, 64, abi.AccessRemoteRead, transport.UnknownKey},
+		{"a region of another domain", g.region(other.number, 64, allRights).key, 64, abi.AccessRemoteRead, transport.ForeignKey},
+		{"a window of another queue pair", g.bound(abi.MWType2, &foreign, bindable).key, 64, abi.AccessRemoteRead, transport.ForeignKey},
+		{"another right", readable.key, 64, abi.AccessRemoteWrite, transport.Access},
+		{"another right, past the end", readable.key, 65, abi.AccessRemoteWrite, transport.Access},
+		{"past the end", readable.key, 65, abi.AccessRemoteRead, transport.OutOfBounds},
+	} {
+		if r.Remote(pd, &own, c.key, readable.iova, c.n, c.right) != nil {
+			t.Errorf("%s is accessible", c.name)
+		}
+		if why := r.wrongRemote(pd, &own, c.key, c.right); why != c.want || !why.OfMemory() {
+			t.Errorf("%s: %v, want %v", c.name, why, c.want)
+		}
 	}
 }
 

@@ -268,9 +268,9 @@ func (r *receiver) place(p *transport.Packet, data []byte) (transport.Refusal, *
 	if len(data) == 0 {
 		return transport.Accepted, nil, abi.WCSuccess // InfiniBand: the key of an empty WRITE is not checked
 	}
-	m := r.remote(p.RKey, p.Addr, uint64(len(data))+uint64(p.Ahead), abi.AccessRemoteWrite) // if the WRITE is too long, nothing of it is written
+	m, why := r.remote(p.RKey, p.Addr, uint64(len(data))+uint64(p.Ahead), abi.AccessRemoteWrite) // if the WRITE is too long, nothing of it is written
 	if m == nil {
-		return transport.Access, v, abi.WCSuccess
+		return why, v, abi.WCSuccess
 	}
 	if m.Write(p.Addr, data) != nil {
 		return transport.Operation, v, abi.WCSuccess
@@ -286,9 +286,9 @@ func (r *receiver) read(rkey uint32, addr uint64, n uint32) (transport.Memory, t
 	case n == 0:
 		return nil, transport.Accepted // InfiniBand: the key of an empty READ is not checked
 	}
-	m := r.remote(rkey, addr, uint64(n), abi.AccessRemoteRead)
+	m, why := r.remote(rkey, addr, uint64(n), abi.AccessRemoteRead)
 	if m == nil {
-		return nil, transport.Access
+		return nil, why
 	}
 	return m, transport.Accepted
 }
@@ -298,9 +298,9 @@ func (r *receiver) atomic(x *transport.Atomic) (original uint64, why transport.R
 	if r.attr.maxDest == 0 || x.Addr&7 != 0 {
 		return 0, transport.Invalid
 	}
-	m := r.remote(x.RKey, x.Addr, 8, abi.AccessRemoteAtomic)
+	m, why := r.remote(x.RKey, x.Addr, 8, abi.AccessRemoteAtomic)
 	if m == nil {
-		return 0, transport.Access
+		return 0, why
 	}
 	if !m.aligned(x.Addr) {
 		return 0, transport.Invalid
@@ -311,16 +311,20 @@ func (r *receiver) atomic(x *transport.Atomic) (original uint64, why transport.R
 	return 0, transport.Operation
 }
 
-// remote returns the region or window with that key for the peer. Both the QP and the region must
-// give the right, and a window must be bound to the QP.
-func (r *receiver) remote(rkey uint32, va, n uint64, right uint32) *MR {
+// remote returns the region or window with that key for the peer, or why it may not be accessed.
+// Both the QP and the region must give the right, and a window must be bound to the QP.
+func (r *receiver) remote(rkey uint32, va, n uint64, right uint32) (*MR, transport.Refusal) {
 	if r.attr.access&right == 0 {
-		return nil
+		return nil, transport.Access
 	}
 	if r.owner.faults != nil && r.owner.faults.Key(r.number) {
-		return nil
+		return nil, transport.UnknownKey
 	}
-	return r.regions.Remote(r.domain(), r.windows, rkey, va, n, right)
+	m := r.regions.Remote(r.domain(), r.windows, rkey, va, n, right)
+	if m == nil {
+		return nil, r.regions.wrongRemote(r.domain(), r.windows, rkey, right)
+	}
+	return m, transport.Accepted
 }
 
 // complete ends the message whose last packet is p. In unordered mode older messages may still be

@@ -237,7 +237,7 @@ func TestPacketsArePlacedOrRefused(t *testing.T) {
 			return p
 		}, transport.Access, 0, 0, abi.WCWRFlushErr},
 		{"WRITE", func(x *target) transport.Packet { return to(x.m, 40, 60) }, transport.Accepted, 40, 60, 0},
-		{"WRITE past the end", func(x *target) transport.Packet { return to(x.m, 41, 60) }, transport.Access, 0, 0, 0},
+		{"WRITE past the end", func(x *target) transport.Packet { return to(x.m, 41, 60) }, transport.OutOfBounds, 0, 0, 0},
 		{"WRITE with more behind", func(x *target) transport.Packet {
 			p := to(x.m, 40, 20)
 			p.Ahead = 40
@@ -247,7 +247,7 @@ func TestPacketsArePlacedOrRefused(t *testing.T) {
 			p := to(x.m, 40, 20)
 			p.Ahead = 41
 			return p
-		}, transport.Access, 0, 0, 0},
+		}, transport.OutOfBounds, 0, 0, 0},
 		{"WRITE of another length than it says", func(x *target) transport.Packet {
 			p := to(x.m, 40, 20)
 			p.Claimed++
@@ -481,9 +481,9 @@ func TestAPeerReadsOnlyWhatItMay(t *testing.T) {
 		want transport.Refusal
 	}{
 		{"all of the region", x.m.key, 0, 100, transport.Accepted},
-		{"a byte more", x.m.key, 0, 101, transport.Access},
+		{"a byte more", x.m.key, 0, 101, transport.OutOfBounds},
 		{"nothing", 0x123456, 0, 0, transport.Accepted},
-		{"a key that there is not", 0x123456, 0, 1, transport.Access},
+		{"a key that there is not", 0x123456, 0, 1, transport.UnknownKey},
 	} {
 		if m, why := x.Read(c.key, x.m.iova+c.at, c.n); why != c.want || (m != nil) != (why == transport.Accepted && c.n > 0) {
 			t.Errorf("%s: %v", c.name, why)
@@ -520,7 +520,7 @@ func TestAtomicsNeedAnAlignedWord(t *testing.T) {
 	}{
 		{"a word", x.m, x.m.iova + 8, transport.Accepted},
 		{"the last one", x.m, x.m.iova + 88, transport.Accepted},
-		{"past the end", x.m, x.m.iova + 96, transport.Access},
+		{"past the end", x.m, x.m.iova + 96, transport.OutOfBounds},
 		{"between words", x.m, x.m.iova + 4, transport.Invalid},
 		{"between words in memory", &odd, x.m.iova + 8, transport.Invalid},
 	} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -11,31 +12,32 @@ import (
 
 var cases = []struct {
 	name    string
+	needs   transport.Features
 	options Options
 	run     func(*stage)
 }{
-	{"Sizes", Options{}, sizes},
-	{"Order", Options{}, order},
-	{"AtomicsOnce", Options{}, atomicsOnce},
-	{"NotReady", Options{}, notReady},
-	{"Refusals", Options{}, refusals},
-	{"RefusedAlone", Options{InError: true}, refusedAlone},
-	{"GatherFails", Options{}, gatherFails},
-	{"Spoiled", Options{InError: true}, spoiled},
-	{"Window", Options{}, window},
-	{"Blocked", Options{Narrow: true}, blocked},
-	{"LimitReads", Options{}, limitReads},
-	{"Forget", Options{}, forget},
-	{"Drain", Options{}, drain},
-	{"Close", Options{}, closed},
-	{"Abort", Options{}, aborted},
-	{"AttachedOnce", Options{}, attachedOnce},
-	{"UnreliableSizes", Options{Unreliable: true}, unreliableSizes},
-	{"UnreliableOrder", Options{Unreliable: true}, unreliableOrder},
-	{"UnreliableNotReady", Options{Unreliable: true}, unreliableNotReady},
-	{"UnreliableRefused", Options{Unreliable: true}, unreliableRefused},
-	{"UnreliableGatherFails", Options{Unreliable: true}, unreliableGatherFails},
-	{"UnreliablePeerGone", Options{Unreliable: true}, unreliablePeerGone},
+	{"Sizes", 0, Options{}, sizes},
+	{"Order", 0, Options{}, order},
+	{"AtomicsOnce", 0, Options{}, atomicsOnce},
+	{"NotReady", 0, Options{}, notReady},
+	{"Refusals", 0, Options{}, refusals},
+	{"RefusedAlone", transport.FailureAlone, Options{InError: true}, refusedAlone},
+	{"GatherFails", 0, Options{}, gatherFails},
+	{"Spoiled", transport.FailureAlone, Options{InError: true}, spoiled},
+	{"Window", 0, Options{}, window},
+	{"Blocked", transport.Credits, Options{Narrow: true}, blocked},
+	{"LimitReads", 0, Options{}, limitReads},
+	{"Forget", 0, Options{}, forget},
+	{"Drain", 0, Options{}, drain},
+	{"Close", 0, Options{}, closed},
+	{"Abort", 0, Options{}, aborted},
+	{"AttachedOnce", 0, Options{}, attachedOnce},
+	{"UnreliableSizes", transport.Unreliable, Options{Unreliable: true}, unreliableSizes},
+	{"UnreliableOrder", transport.Unreliable, Options{Unreliable: true}, unreliableOrder},
+	{"UnreliableNotReady", transport.Unreliable, Options{Unreliable: true}, unreliableNotReady},
+	{"UnreliableRefused", transport.Unreliable, Options{Unreliable: true}, unreliableRefused},
+	{"UnreliableGatherFails", transport.Unreliable, Options{Unreliable: true}, unreliableGatherFails},
+	{"UnreliablePeerGone", transport.Unreliable, Options{Unreliable: true}, unreliablePeerGone},
 }
 
 // ended fails the case unless r ended with status want.
@@ -52,6 +54,9 @@ func sizes(s *stage) {
 	n := s.a.segment
 	for _, size := range []int{0, 1, 2, 3, 4, 5, n - 1, n, n + 1, 2 * n, 10*n + 3} {
 		for _, op := range []abi.Opcode{abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWrite, abi.OpWriteImm, abi.OpRead} {
+			if op == abi.OpSendImm && !s.can(transport.SendImm) {
+				continue
+			}
 			clear(s.b.memory)
 			for i := range s.b.memory {
 				if op == abi.OpRead {
@@ -88,14 +93,31 @@ func sizes(s *stage) {
 	}
 }
 
+// refused fails the case unless the peer refused r with status want. Over a wire that does not
+// confirm, the end of the connection may tell it.
+func (s *stage) refused(r *request, want abi.WCStatus) {
+	s.Helper()
+	if !s.can(transport.Confirmation) && !r.Pulls() {
+		s.until(func() bool { return s.a.ended })
+	}
+	if s.a.ended && s.a.endedWith == want && (r.order == 0 || r.Status == abi.WCSuccess && !r.Pulls()) {
+		return
+	}
+	s.ended(r, want)
+}
+
 // order sends many messages of different sizes in both directions at once. They must complete in
 // the order sent, with their own data.
 func order(s *stage) {
 	const count = 60
+	send := abi.OpSend
+	if s.can(transport.SendImm) {
+		send = abi.OpSendImm
+	}
 	for _, e := range []*end{s.a, s.b} {
 		e.receives = count
 		for i := range count {
-			e.post(abi.OpSendImm, i*37%1500)
+			e.post(send, i*37%1500)
 			e.post(abi.OpRead, i*53%700)
 		}
 	}
@@ -108,7 +130,7 @@ func order(s *stage) {
 			from = s.b
 		}
 		for i, m := range e.messages {
-			if r := from.requests[2*i]; m.imm != r.WQE.Imm || !bytes.Equal(m.data, r.data) {
+			if r := from.requests[2*i]; send == abi.OpSendImm && m.imm != r.WQE.Imm || !bytes.Equal(m.data, r.data) {
 				s.Fatalf("message %d is not what was sent", i)
 			}
 		}
@@ -138,8 +160,17 @@ func atomicsOnce(s *stage) {
 }
 
 // notReady sends before there is a receive. The peer answers not-ready several times, and in the
-// end the message must arrive, once.
+// end the message must arrive, once. Over a wire on which messages do not wait, the connection ends.
 func notReady(s *stage) {
+	if !s.can(transport.Waiting) {
+		r := s.a.post(abi.OpSend, 8)
+		s.until(func() bool { return s.a.ended })
+		s.refused(r, abi.WCRNRRetryExcErr)
+		if r.notReady != 0 || len(s.b.messages) != 0 {
+			s.Errorf("not ready %d times, %d messages", r.notReady, len(s.b.messages))
+		}
+		return
+	}
 	r := s.a.post(abi.OpSend, 3*s.a.segment)
 	s.until(func() bool { return r.notReady >= 3 })
 	if r.order != 0 || len(s.b.messages) != 0 {
@@ -165,6 +196,9 @@ func refusals(s *stage) {
 		want abi.WCStatus
 	}{
 		{transport.Access, abi.WCRemAccessErr},
+		{transport.UnknownKey, abi.WCRemAccessErr},
+		{transport.ForeignKey, abi.WCRemAccessErr},
+		{transport.OutOfBounds, abi.WCRemAccessErr},
 		{transport.Invalid, abi.WCRemInvReqErr},
 		{transport.Operation, abi.WCRemOpErr},
 		{transport.NotServing, abi.WCRetryExcErr},
@@ -173,8 +207,8 @@ func refusals(s *stage) {
 			s := s.again()
 			s.b.refuse, s.b.receives, s.b.serving = c.why, 1, c.why != transport.NotServing
 			r := s.a.post(op, 8)
-			s.until(s.a.allOver)
-			s.ended(r, c.want)
+			s.until(func() bool { return s.a.allOver() || s.a.ended })
+			s.refused(r, c.want)
 			if c.why != transport.NotServing && r.Pulls() && len(s.b.refused) != 1 {
 				s.Errorf("%s: refused %v", op, s.b.refused)
 			}
@@ -282,7 +316,11 @@ func forget(s *stage) {
 	for range 3 {
 		s.a.post(abi.OpSend, 2*s.a.segment) // there is no receive
 	}
-	s.until(func() bool { return s.a.requests[0].notReady > 0 })
+	if s.can(transport.Waiting) {
+		s.until(func() bool { return s.a.requests[0].notReady > 0 })
+	} else {
+		_ = s.a.issue(s.now)
+	}
 	s.a.call(s.a.conn.Forget)
 	if pushes, pulls := s.a.conn.UnderWay(); pushes != 0 || pulls != 0 {
 		s.Errorf("%d and %d packets under way", pushes, pulls)
@@ -300,7 +338,7 @@ func drain(s *stage) {
 	s.b.call(func() { s.b.conn.Drain(s.now) })
 	s.b.finished = true
 	r := s.a.post(abi.OpWrite, 8)
-	s.until(func() bool { return s.a.allOver() || s.a.ended })
+	s.until(func() bool { return s.a.allOver() && s.can(transport.Confirmation) || s.a.ended })
 	if !s.a.ended {
 		s.ended(r, abi.WCRetryExcErr)
 	}
@@ -320,7 +358,7 @@ func (s *stage) ends(end func()) {
 	s.b.call(end)
 	s.b.finished = true
 	r := s.a.post(abi.OpWrite, 8)
-	s.until(func() bool { return r.order != 0 || s.a.ended })
+	s.until(func() bool { return r.order != 0 && s.can(transport.Confirmation) || s.a.ended })
 	if s.a.ended && s.a.endedWith != abi.WCRetryExcErr {
 		s.Errorf("ended with %s", s.a.endedWith)
 	} else if !s.a.ended {
@@ -333,5 +371,39 @@ func (s *stage) ends(end func()) {
 func attachedOnce(s *stage) {
 	if _, ok := s.A.Attach(&transport.Terms{Endpoint: s.b, QPN: 1, Peer: 2, PathMTU: 256, Account: &s.b.acct}); ok {
 		s.Error("given away twice")
+	}
+}
+
+// lacking asks for what the wire cannot do: a connection refuses such terms, and fails such requests
+// and goes on.
+func lacking(t *testing.T, open Open, features transport.Features) {
+	o := Options{Ordered: true, PathMTU: 256}
+	for f, ask := range map[transport.Features]func(*transport.Terms){
+		transport.Unordered:    func(t *transport.Terms) { t.Unordered = true },
+		transport.FailureAlone: func(t *transport.Terms) { t.InError = true },
+		transport.Unreliable:   func(t *transport.Terms) { t.Unreliable = true },
+		transport.XRC:          func(t *transport.Terms) { t.XRC = true },
+	} {
+		if features&f != 0 {
+			continue
+		}
+		p := open(t, o)
+		e := newEnd(t, p.A)
+		terms := e.terms(&o, 17, 18)
+		ask(&terms)
+		if _, ok := p.A.Attach(&terms); ok {
+			t.Errorf("feature %#x is lacking, and an end that needs it was attached", f)
+		}
+	}
+	if features&transport.SendImm == 0 {
+		s := open.stage(t, o)
+		s.b.receives = 1
+		r := s.a.post(abi.OpSendImm, 8)
+		s.until(s.a.allOver)
+		s.ended(r, abi.WCLocQPOpErr)
+		s.a.next++
+		r = s.a.post(abi.OpSend, 8)
+		s.until(s.a.allOver)
+		s.ended(r, abi.WCSuccess)
 	}
 }

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -15,13 +14,12 @@ type Options struct {
 	InError    bool // a request that fails completes in error
 	PathMTU    int
 	Narrow     bool // credit for only a few packets at a time
-
-	lossy bool // the network loses packets of unreliable connections
 }
 
 // Pair is a connection: both of its ends, and the network between them.
 type Pair struct {
-	A, B transport.Conn
+	A, B  transport.Conn
+	Lossy bool // the network loses packets of unreliable connections
 	// Step does all work that is possible now and returns when something happens next.
 	Step func(now transport.Time) (next transport.Time)
 }
@@ -105,24 +103,19 @@ func (s *stage) issue() bool {
 // allOver reports whether all requests of an end are over.
 func (e *end) allOver() bool { return e.over == len(e.requests) }
 
-// Lack is a feature that a wire does not have, so no queue pair on it can ask for it.
-type Lack uint8
+// can reports whether the wire has a feature.
+func (s *stage) can(f transport.Features) bool { return s.A.Features()&f == f }
 
-// Features that wires may lack.
-const (
-	Unordered Lack = iota // packets that arrive in another order than they were sent in
-	InError               // requests that complete in error, alone
-	Lossless              // unreliable connections that lose nothing
-)
-
-// Run tests a transport against the contract, except for the features that it lacks.
-func Run(t *testing.T, open Open, lacks ...Lack) {
+// Run tests a transport against the contract, as far as its wire has the features. What it does not
+// have, it must refuse.
+func Run(t *testing.T, open Open) {
+	features := open(t, Options{Ordered: true, PathMTU: 256}).A.Features()
 	for _, c := range cases {
-		if c.options.InError && slices.Contains(lacks, InError) {
+		if features&c.needs != c.needs {
 			continue
 		}
 		for _, ordered := range []bool{true, false} {
-			if !ordered && (slices.Contains(lacks, Unordered) || c.options.Unreliable) {
+			if !ordered && (features&transport.Unordered == 0 || c.options.Unreliable) {
 				continue
 			}
 			name := c.name + "/unordered"
@@ -131,10 +124,10 @@ func Run(t *testing.T, open Open, lacks ...Lack) {
 			}
 			t.Run(name, func(t *testing.T) {
 				o := c.options
-				o.Ordered, o.lossy = ordered, slices.Contains(lacks, Lossless)
-				s := open.stage(t, o)
-				c.run(s)
+				o.Ordered = ordered
+				c.run(open.stage(t, o))
 			})
 		}
 	}
+	t.Run("Lacking", func(t *testing.T) { lacking(t, open, features) })
 }

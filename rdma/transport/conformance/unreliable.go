@@ -28,7 +28,7 @@ func (s *stage) arrives(op abi.Opcode, size int) {
 			return
 		}
 		switch {
-		case !s.options.lossy, size <= s.a.segment && n == tries:
+		case !s.Lossy, size <= s.a.segment && n == tries:
 			s.Fatalf("%s of %d bytes: %d messages", op, size, len(s.b.messages))
 		case size > s.a.segment:
 			return
@@ -70,7 +70,7 @@ func unreliableSizes(s *stage) {
 func unreliableOrder(s *stage) {
 	const count = 60
 	longest := 1500
-	if s.options.lossy {
+	if s.Lossy {
 		longest = s.a.segment // a network that reorders loses nearly all longer messages
 	}
 	for _, e := range []*end{s.a, s.b} {
@@ -96,7 +96,7 @@ func unreliableOrder(s *stage) {
 			}
 			next++
 		}
-		if n := len(e.messages); n == 0 || n < count && !s.options.lossy {
+		if n := len(e.messages); n == 0 || n < count && !s.Lossy {
 			s.Errorf("%d of %d messages arrived", n, count)
 		}
 		for i, r := range from.requests {
