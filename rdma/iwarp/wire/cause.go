@@ -159,6 +159,19 @@ func isReadRequest(ddp []byte) bool {
 	return ddp[0]&bitTagged == 0 && Opcode(ddp[1]&0xf) == OpReadRequest
 }
 
+// SetSegment sets the headers to those of a segment, as far as it has them. RDMAP's is told with an
+// error of RDMAP only.
+func (t *Terminate) SetSegment(ulpdu []byte) {
+	if len(ulpdu) == 0 || len(ulpdu) < headerLen(ulpdu[0]) {
+		return
+	}
+	n := headerLen(ulpdu[0])
+	t.DDP, t.LengthValid, t.Length = ulpdu[:n:n], true, uint16(len(ulpdu))
+	if t.Cause.Layer() == LayerRDMAP && isReadRequest(t.DDP) && len(ulpdu) >= n+ReadRequestLen {
+		t.ReadRequest = ulpdu[n:][:ReadRequestLen:ReadRequestLen]
+	}
+}
+
 // Append appends the encoded message to b.
 func (t *Terminate) Append(b []byte) []byte {
 	control := byte(0)
