@@ -202,14 +202,25 @@ func (p Port) noMSIX(v Version, accel Accel) bool {
 	return accel == TCG && v < vhostMSIX
 }
 
-// smp returns the argument of -smp. If a machine under TCG can have only one CPU, QEMU before 8.1
-// omits the guest's memory barriers. The NIC runs on another thread, and without the barriers a
-// doorbell is occasionally lost (DRV-604). Such a machine therefore gets room for a second CPU.
-func smp(cpus int, accel Accel) string {
-	if cpus <= 1 && accel == TCG {
-		return "1,maxcpus=2"
+// processors returns with how many CPUs a guest starts, and how many its machine has room for. If a
+// machine under TCG can have only one CPU, QEMU before 8.1 omits the guest's memory barriers. The NIC
+// runs on another thread, and without the barriers a doorbell is occasionally lost (DRV-604). Such a
+// machine therefore gets room for a second CPU.
+func processors(cpus int, accel Accel) (now, most int) {
+	now = max(cpus, 1)
+	if now == 1 && accel == TCG {
+		return 1, 2
 	}
-	return strconv.Itoa(max(cpus, 1))
+	return now, now
+}
+
+// smp returns the argument of -smp.
+func smp(cpus int, accel Accel) string {
+	now, most := processors(cpus, accel)
+	if most > now {
+		return fmt.Sprintf("%d,maxcpus=%d", now, most)
+	}
+	return strconv.Itoa(now)
 }
 
 // escape doubles commas, which separate QEMU's options.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,25 +14,26 @@ import (
 // (10.1 for vfio-user), with memory that the NIC can map and with the devices through which the
 // guest reaches its functions.
 type CommandLine struct {
-	Binary  string  // QEMU's program, default qemu-system-x86_64
-	Version Version // of Binary (VersionOf)
-	Name    string  // shown in process lists
-	Memory  int64   // bytes, whole MiB
-	CPUs    int
-	Accel   Accel    // default: DetectAccel
-	Vsock   string   // socket of a VhostUser
-	Windows []Window // of its functions
-	Vfio    []Vfio   // vfio-user functions; they need QEMU 10.1 and no vsock
-	IOMMU   bool     // gives the guest an IOMMU: its programs can get interrupts, from windows that do not share a PCI slot
-	Ports   []Port   // of its functions
-	Monitor string   // socket for QMP (DialQMP); none when empty
-	HotPlug int      // root ports kept free for PlugWindow and PlugPort
-	Kernel  string   // file that is booted directly
-	Initrd  string
-	Append  string   // kernel command line
-	Disk    string   // image of the boot disk
-	Share   string   // folder of the host that the guest can mount by 9p, tag guestinit.ShareTag
-	Extra   []string // QEMU arguments of the user's own
+	Binary   string  // QEMU's program, default qemu-system-x86_64
+	Version  Version // of Binary (VersionOf)
+	Name     string  // shown in process lists
+	Memory   int64   // bytes, whole MiB
+	CPUs     int
+	Accel    Accel    // default: DetectAccel
+	Vsock    string   // socket of a VhostUser
+	Windows  []Window // of its functions
+	Vfio     []Vfio   // vfio-user functions; they need QEMU 10.1 and no vsock
+	IOMMU    bool     // gives the guest an IOMMU: its programs can get interrupts, from windows that do not share a PCI slot
+	Ports    []Port   // of its functions
+	Monitor  string   // socket for QMP (DialQMP); none when empty
+	HotPlug  int      // root ports kept free for PlugWindow and PlugPort
+	Kernel   string   // file that is booted directly
+	Initrd   string
+	Append   string   // kernel command line
+	Disk     string   // image of the boot disk
+	NoReboot bool     // QEMU ends when the guest reboots
+	Share    string   // folder of the host that the guest can mount by 9p, tag guestinit.ShareTag
+	Extra    []string // QEMU arguments of the user's own
 
 	DiskFormat  string       // DiskRaw or DiskQcow2; default: DiskFormat(Disk)
 	KernelVsock *KernelVsock // instead of Vsock: the host kernel's vsock
@@ -104,11 +104,10 @@ func (l *CommandLine) Options() ([][]string, error) {
 	if l.Monitor != "" {
 		groups = append(groups, []string{"-qmp", "unix:" + escape(l.Monitor) + ",server=on,wait=off"})
 	}
-	boot, err := l.boot()
-	if err != nil {
-		return nil, err
+	groups = append(append(groups, l.boot()...), []string{"-nographic"})
+	if l.NoReboot {
+		groups = append(groups, []string{"-no-reboot"})
 	}
-	groups = append(append(groups, boot...), []string{"-nographic"})
 	if !slices.Contains(l.Extra, "-serial") {
 		groups = append(groups, []string{"-serial", "mon:stdio"}) // Ctrl-C goes to the guest; Ctrl-A X ends QEMU
 	}
@@ -133,10 +132,15 @@ func (l *CommandLine) check() error {
 	case l.Kernel == "" && (l.Initrd != "" || l.Append != ""):
 		return errors.New("initrd and kernel command line need a kernel")
 	}
+	if l.Disk != "" {
+		if _, err := os.Stat(l.Disk); err != nil {
+			return fmt.Errorf("disk image: %w", err)
+		}
+	}
 	return nil
 }
 
-func (l *CommandLine) boot() (groups [][]string, err error) {
+func (l *CommandLine) boot() (groups [][]string) {
 	if l.Kernel != "" {
 		groups = append(groups, []string{"-kernel", l.Kernel})
 	}
@@ -147,35 +151,19 @@ func (l *CommandLine) boot() (groups [][]string, err error) {
 		groups = append(groups, []string{"-append", l.Append})
 	}
 	if l.Disk != "" {
-		if _, err := os.Stat(l.Disk); err != nil {
-			return nil, fmt.Errorf("disk image: %w", err)
-		}
-		format := l.DiskFormat
-		if format == "" {
-			format = DiskFormat(l.Disk)
-		}
-		groups = append(groups, []string{"-drive", "file=" + escape(l.Disk) + ",if=virtio,format=" + format})
+		groups = append(groups, []string{"-drive", "file=" + escape(l.Disk) + ",if=virtio,format=" + l.diskFormat()})
 	}
 	if l.Share != "" {
 		groups = append(groups, []string{"-virtfs", "local,path=" + escape(l.Share) + ",mount_tag=" + guestinit.ShareTag + ",security_model=mapped-xattr"})
 	}
-	return groups, nil
+	return groups
 }
 
-// Formats of disk images.
-const (
-	DiskRaw   = "raw"
-	DiskQcow2 = "qcow2"
-)
-
-// DiskFormat returns the format of an image, judged by its file name. It does not look at the
-// content: the guest writes that, and with a forged header it could make QEMU open other files of
-// the host.
-func DiskFormat(path string) string {
-	if filepath.Ext(path) == "."+DiskQcow2 {
-		return DiskQcow2
+func (l *CommandLine) diskFormat() string {
+	if l.DiskFormat != "" {
+		return l.DiskFormat
 	}
-	return DiskRaw
+	return DiskFormat(l.Disk)
 }
 
 func (l *CommandLine) binary() string {

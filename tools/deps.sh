@@ -48,6 +48,7 @@ if [ "$what" = all ]; then
 	want dpdk-testpmd dpdk-dev # a driver of vhost-user that is not ours
 	want tshark tshark # the test of docs/wireshark
 	want tcpdump tcpdump # docs/tunnel.md
+	want libvirtd "libvirt-daemon-system libvirt-clients" # vnic qemu --libvirt
 fi
 known() { apt-cache show linux-image-amd64 >/dev/null 2>&1; }
 if [ -z "$need" ] && known; then

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -198,11 +199,17 @@ func gidText(ip string) string {
 	return fmt.Sprintf("0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x", b[0], b[1], b[2], b[3])
 }
 
+// console is a socket or a terminal.
+type console interface {
+	io.ReadWriter
+	SetReadDeadline(time.Time) error
+}
+
 // shell is a guest's shell, on its console.
 type shell struct {
 	t    testing.TB
 	name string
-	conn net.Conn
+	conn console
 	all  bytes.Buffer
 	from int // where the output begins that until has not returned yet
 	n    int
@@ -211,6 +218,12 @@ type shell struct {
 // begin waits for the shell and makes it print only the output of commands. Kernel messages remain
 // in dmesg.
 func (s *shell) begin() {
+	s.t.Helper()
+	s.beginAt(prompt)
+}
+
+// beginAt is begin, for a shell with another prompt.
+func (s *shell) beginAt(prompt string) {
 	s.t.Helper()
 	s.until(prompt)
 	s.must("dmesg -n 1; stty -echo; PS1=; bind 'set enable-bracketed-paste off'")

@@ -42,6 +42,8 @@ type options struct {
 	image  string
 	exec   string
 	json   bool
+
+	libvirt bool
 }
 
 // defaultGuestMemory is enough for a small distribution and a driver's buffers.
@@ -59,10 +61,14 @@ socket, and free root ports for devices that are plugged in later. It needs stoc
 QEMU 7.2 or newer. With --run it becomes that QEMU.
 
 It uses KVM if the CPU has virtualization and /dev/kvm can be opened, otherwise
-TCG. Arguments after -- are passed to QEMU unchanged.`,
+TCG. Arguments after -- are passed to QEMU unchanged.
+
+With --libvirt it prints the guest as a domain of libvirt instead. libvirt runs QEMU
+as another user (libvirt-qemu), who has to be able to open the NIC's sockets.`,
 		Example: `  vnic qemu -c nic.yaml --guest 1001 --disk debian-12.qcow2 -- -snapshot
   vnic image --out guest && vnic qemu -c nic.yaml --guest 1001 --image guest --share work --run
-  vnic qemu -c nic.yaml --guest 1001 --run --kernel vmlinuz --initrd initrd.img --append console=ttyS0`,
+  vnic qemu -c nic.yaml --guest 1001 --run --kernel vmlinuz --initrd initrd.img --append console=ttyS0
+  vnic qemu -c nic.yaml --guest 1001 --disk debian-12.qcow2 --libvirt >guest.xml && virsh define guest.xml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); len(args) == 0 || dash == 0 {
 				return nil
@@ -87,6 +93,7 @@ TCG. Arguments after -- are passed to QEMU unchanged.`,
 	f.IntVar(&o.line.HotPlug, "hotplug", 2, "root ports for windows and ports that are plugged in later, 0 to 8")
 	cli.JSONFlag(f, &o.json)
 	f.BoolVar(&o.run, "run", false, "run it instead of printing it")
+	f.BoolVar(&o.libvirt, "libvirt", false, "print a domain for libvirt 9 or newer, in XML, for virsh define")
 	f.StringVar(&o.memory, "memory", "", "the guest's memory, as 512M or 4G (default "+defaultGuestMemory+")")
 	f.IntVar(&o.line.CPUs, "cpus", 1, "the guest's CPUs")
 	f.StringVar(&o.accel, "accel", "auto", "auto, kvm or tcg")
@@ -103,6 +110,9 @@ TCG. Arguments after -- are passed to QEMU unchanged.`,
 	f.StringVar(&o.line.DiskFormat, "disk-format", "", "of that image, raw or qcow2 (default qcow2 if its name ends so, else raw)")
 	_ = cmd.MarkPersistentFlagRequired("config")
 	_ = cmd.MarkPersistentFlagRequired("guest")
+	cmd.MarkFlagsMutuallyExclusive("libvirt", "run")
+	cmd.MarkFlagsMutuallyExclusive("libvirt", "json")
+	cmd.MarkFlagsMutuallyExclusive("libvirt", "hotplug") // libvirt has root ports of its own
 	_ = cmd.RegisterFlagCompletionFunc("guest", completeGuests)
 	_ = cmd.RegisterFlagCompletionFunc("disk-format", cli.Words(qemu.DiskRaw, qemu.DiskQcow2))
 	_ = cmd.RegisterFlagCompletionFunc("accel", cli.Words("auto", "kvm", "tcg"))
@@ -227,6 +237,14 @@ func guestLine(o *options, w io.Writer) error {
 	}
 	if o.run {
 		return o.become()
+	}
+	if o.libvirt {
+		domain, err := o.line.Domain()
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(w, domain)
+		return err
 	}
 	if o.json {
 		argv, err := o.line.Argv()
@@ -427,7 +445,7 @@ func (o *options) boot() error {
 		words = append(append(words, "--"), strings.Fields(o.exec)...)
 	}
 	o.line.Append = strings.Join(words, " ")
-	o.line.Extra = append([]string{"-no-reboot"}, o.line.Extra...)
+	o.line.NoReboot = true
 	return nil
 }
 
