@@ -37,6 +37,7 @@ type world struct {
 	v6     bool
 	refuse bool // links get no connections
 	roce   *roceNet
+	iwarp  *iwarpNet
 }
 
 // host is one NIC, its function and a driver's view of the guest's memory.
@@ -126,6 +127,9 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	if overRoCE {
 		w.roce = newRoCENet(w, c.seed, c.net)
 	}
+	if overIWARP {
+		w.iwarp = newIWARPNet(w, c.seed)
+	}
 	for i, h := range w.hosts {
 		h.fe = w.sim.Nodes[i].Engine
 		h.rof().UseFalcon(h.fe)
@@ -152,6 +156,9 @@ func (w *world) step() {
 		}
 		w.sim.Step()
 		again = w.roce != nil && w.roce.step(w.now)
+		if w.iwarp != nil {
+			w.iwarp.step(w.now)
+		}
 		for _, h := range w.hosts {
 			again = again || h.e.Ready()
 		}
@@ -163,6 +170,9 @@ func (w *world) next() falcon.Time {
 	at := min(w.sim.Deadline(), w.hosts[0].e.Deadline(), w.hosts[1].e.Deadline())
 	if w.roce != nil {
 		at = min(at, w.roce.deadline())
+	}
+	if w.iwarp != nil {
+		at = min(at, w.iwarp.next)
 	}
 	return at
 }
@@ -494,6 +504,10 @@ func (w *world) connectAs(a, b *qp, ordered bool, numberOfB, numberOfA uint32) {
 	w.t.Helper()
 	if w.roce != nil {
 		w.roce.connect(a, b, numberOfB, numberOfA)
+		return
+	}
+	if w.iwarp != nil {
+		w.iwarp.connect(a, b, numberOfB, numberOfA)
 		return
 	}
 	ca, cb := w.cid, w.cid+1

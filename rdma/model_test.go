@@ -117,10 +117,10 @@ func runModel(t *testing.T, seed uint64) {
 	for range 1 + r.IntN(3) {
 		var pr [2]*modelSide
 		var pds [2]uint32
-		ordered := r.IntN(2) == 0 || overRoCE
+		ordered := r.IntN(2) == 0 || overRoCE || overIWARP
 		kind := r.IntN(6) // 1: shared receive queues; 2: XRC; 3: complete in error; 4: unordered; else ordinary
-		if overRoCE && kind > 2 {
-			kind = 0 // it has neither
+		if overRoCE && kind > 2 || overIWARP && kind > 1 {
+			kind = 0 // it has none of these
 		}
 		if kind == 4 {
 			ordered = false
@@ -176,7 +176,7 @@ func runModel(t *testing.T, seed uint64) {
 	}
 	for range 4 {
 		// Receives may come late: then the senders hear receiver not ready.
-		late := r.IntN(3) == 0
+		late := r.IntN(3) == 0 && !overIWARP
 		var receives []func()
 		for i, s := range sides {
 			if s.silent {
@@ -291,6 +291,10 @@ func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *
 		x.Opcode, c.Opcode = abi.OpSend, abi.WCOpSend
 		switch op {
 		case 7:
+			if overIWARP {
+				op = 6 // it has no immediate data there
+				break
+			}
 			x.Opcode = abi.OpSendImm
 		case 8:
 			x.Opcode, c.Opcode, rc.Opcode = abi.OpWriteImm, abi.WCOpWrite, abi.WCOpRecvWriteImm

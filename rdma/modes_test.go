@@ -334,18 +334,21 @@ func vanish(p *pair, op abi.Opcode, n int) {
 }
 
 // TestOrderingsOfRFC7306 is the table of RFC 7306 §7 with the operations this device has: Immediate
-// Data is a SEND with immediate data that carries nothing else. Each row is tried many times over a
-// link that loses and reorders. The rows that end in a READ hold in strong mode only, because RDMA
+// Data is a SEND with immediate data that carries nothing else, over iWARP a WRITE of nothing. Each row
+// is tried many times over a link that loses and reorders. The rows that end in a READ hold in strong mode only, because RDMA
 // over Falcon §6.7 lets READs of weak mode run as they come. Strong mode also places data in order,
 // where the table has "no placement guarantee".
 func TestOrderingsOfRFC7306(t *testing.T) {
 	const (
 		write  = abi.OpWrite
 		send   = abi.OpSend
-		imm    = abi.OpSendImm
 		read   = abi.OpRead
 		atomic = abi.OpFetchAdd
 	)
+	imm := abi.OpSendImm
+	if overIWARP {
+		imm = abi.OpWriteImm
+	}
 	for _, c := range []struct {
 		first, second abi.Opcode
 		strong, weak  bool   // guaranteed
@@ -373,7 +376,7 @@ func TestOrderingsOfRFC7306(t *testing.T) {
 		{atomic, write, true, false, "the WRITE is placed last"},
 	} {
 		for _, m := range modes[:2] {
-			if !c.strong || m.ordering == abi.OrderingWeak && (!c.weak || overRoCE) {
+			if !c.strong || m.ordering == abi.OrderingWeak && (!c.weak || overRoCE || overIWARP) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%v then %v: %s", m.name, c.first, c.second, c.what), func(t *testing.T) {
@@ -470,7 +473,9 @@ func TestOrderingsOfRFC7306(t *testing.T) {
 	}
 }
 
-func takes(op abi.Opcode) bool { return op == abi.OpSend || op == abi.OpSendImm }
+func takes(op abi.Opcode) bool {
+	return op == abi.OpSend || op == abi.OpSendImm || op == abi.OpWriteImm
+}
 
 // TestUnorderedWorkIsFlushedOnce fails an unordered queue pair with works that are done, in
 // progress and not started. Each completes once.

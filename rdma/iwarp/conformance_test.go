@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/rdma/iwarp"
+	"github.com/falcon-vnic/vnic/rdma/iwarp/iwarptest"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/transport/conformance"
 )
@@ -12,14 +13,14 @@ import (
 // TestConformance holds connections over iWARP to the contract of package transport, on streams that
 // are cut as they were written and on others that are late, narrow and cut anywhere.
 func TestConformance(t *testing.T) {
-	for seed, s := range []shape{{}, {delay: 20e3, cut: 2000}, {delay: 300e3, cut: 70, size: 4000}, {delay: 50e3, cut: 9000, mss: 8960}} {
+	for seed, s := range []iwarptest.Shape{{}, {Delay: 20e3, Cut: 2000}, {Delay: 300e3, Cut: 70, Size: 4000}, {Delay: 50e3, Cut: 9000, MSS: 8960}} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			conformance.Run(t, func(t testing.TB, _ conformance.Options) *conformance.Pair {
-				w := newWorld(t, uint64(seed))
-				settings := [2]iwarp.Settings{usual(), usual()}
+				w := iwarptest.New(t, uint64(seed))
+				settings := [2]iwarp.Settings{iwarptest.Usual(), iwarptest.Usual()}
 				settings[0].CRC, settings[1].CRC = seed > 0, false
-				l := w.connect(0, s, settings)
-				return &conformance.Pair{A: l.conns[0], B: l.conns[1], Step: func(now transport.Time) transport.Time { return w.step(now) }}
+				l := w.Connect(0, s, settings)
+				return &conformance.Pair{A: l.Conns[0], B: l.Conns[1], Step: func(now transport.Time) transport.Time { return w.Step(now) }}
 			})
 		})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/iwarp"
+	"github.com/falcon-vnic/vnic/rdma/iwarp/iwarptest"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
 	"github.com/falcon-vnic/vnic/rdma/rdmap"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -15,7 +16,7 @@ import (
 // endpoint is a queue pair whose memory is a slice, which endpoints may share. It writes down what is
 // asked of it.
 type endpoint struct {
-	t        tester
+	t        iwarptest.T
 	conn     *iwarp.Conn
 	account  transport.Account
 	segment  int
@@ -58,7 +59,7 @@ type received struct {
 	solicited bool
 }
 
-func newEndpoint(t tester) *endpoint {
+func newEndpoint(t iwarptest.T) *endpoint {
 	return &endpoint{t: t, memory: make([]byte, 1<<16), capacity: 1 << 16, serving: true}
 }
 
@@ -281,18 +282,19 @@ func (e *endpoint) Ended(_ transport.Time, st abi.WCStatus, reason string) {
 
 // pair is a connection between two endpoints.
 type pair struct {
-	*world
-	link *link
+	*iwarptest.Net
+	t    iwarptest.T
+	link *iwarptest.Link
 	ends [2]*endpoint
 	now  transport.Time
 }
 
-func newPair(t tester, seed uint64, s shape) *pair {
-	w := newWorld(t, seed)
-	p := &pair{world: w, link: w.connect(0, s, [2]iwarp.Settings{usual(), usual()}), now: 1e9}
+func newPair(t iwarptest.T, seed uint64, s iwarptest.Shape) *pair {
+	w := iwarptest.New(t, seed)
+	p := &pair{Net: w, t: t, link: w.Connect(0, s, [2]iwarp.Settings{iwarptest.Usual(), iwarptest.Usual()}), now: 1e9}
 	for i := range p.ends {
 		p.ends[i] = newEndpoint(t)
-		p.ends[i].attach(p.link.conns[i])
+		p.ends[i].attach(p.link.Conns[i])
 	}
 	return p
 }
@@ -310,9 +312,9 @@ func (p *pair) until(done func() bool) {
 
 func (p *pair) pass(d transport.Time, done func() bool) bool {
 	for deadline := p.now + d; ; {
-		next := p.step(p.now)
+		next := p.Step(p.now)
 		for p.ends[0].issue(p.now) || p.ends[1].issue(p.now) {
-			next = p.step(p.now)
+			next = p.Step(p.now)
 		}
 		if done() {
 			return true

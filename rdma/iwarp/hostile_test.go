@@ -9,6 +9,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/iwarp"
+	"github.com/falcon-vnic/vnic/rdma/iwarp/iwarptest"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
@@ -16,14 +17,14 @@ import (
 // converse plays a peer that a script of bytes drives: frames and FPDUs, right and wrong, with headers
 // near the right ones, raw bytes, acknowledgements of anything, the end of the stream. At any time the
 // other end must hold to its bounds.
-func converse(t tester, script []byte) {
+func converse(t iwarptest.T, script []byte) {
 	take := func(n int) []byte {
 		b := script[:min(n, len(script))]
 		script = script[len(b):]
 		return append(make([]byte, n-len(b)), b...)
 	}
 	p := &peer{t: t, e: iwarp.New(), end: newEndpoint(t), now: 1e9}
-	settings := usual()
+	settings := iwarptest.Usual()
 	setup := take(1)[0]
 	settings.CRC = setup&1 != 0
 	if setup&2 != 0 {
@@ -229,7 +230,7 @@ func TestStreamsThatAreCutAnywhereMeanTheSame(t *testing.T) {
 // TestFPDUsCostNoMemory: in steady state nothing is allocated for a message of any kind, whether its
 // FPDUs come whole or in pieces.
 func TestFPDUsCostNoMemory(t *testing.T) {
-	for _, s := range []shape{{}, {cut: 700}} {
+	for _, s := range []iwarptest.Shape{{}, {Cut: 700}} {
 		p := newPair(t, 1, s)
 		p.ends[1].quiet, p.ends[0].quiet = true, true
 		var list []*request
@@ -251,7 +252,7 @@ func TestFPDUsCostNoMemory(t *testing.T) {
 				r.Request = transport.Request{WQE: r.WQE, Length: r.Length, Slot: r.Slot}
 			}
 			for !p.over() {
-				p.step(p.now)
+				p.Step(p.now)
 				p.ends[0].issue(p.now)
 			}
 		}
@@ -259,7 +260,7 @@ func TestFPDUsCostNoMemory(t *testing.T) {
 			round()
 		}
 		if n := testing.AllocsPerRun(100, round); n > 0 {
-			t.Errorf("cut at %d: %v allocations for %d messages", s.cut, n, len(list))
+			t.Errorf("cut at %d: %v allocations for %d messages", s.Cut, n, len(list))
 		}
 	}
 }

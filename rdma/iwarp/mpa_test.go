@@ -8,8 +8,8 @@ import (
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/iwarp"
+	"github.com/falcon-vnic/vnic/rdma/iwarp/iwarptest"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
-	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // TestBothEndsLearnWhatTheOtherSays: private data, depths and CRCs of each end reach the other, by
@@ -28,9 +28,9 @@ func TestBothEndsLearnWhatTheOtherSays(t *testing.T) {
 		{"CRC of the other", 2, [2]iwarp.Settings{{}, {CRC: true}}, [2]int{}},
 		{"longest private data", 2, [2]iwarp.Settings{{Private: make([]byte, iwarp.MaxPrivate)}, {Private: make([]byte, iwarp.MaxPrivate)}}, [2]int{}},
 	} {
-		w := newWorld(t, 1)
-		l := w.connect(0, shape{cut: 7, delay: 1000}, c.settings)
-		for i, conn := range l.conns {
+		w := iwarptest.New(t, 1)
+		l := w.Connect(0, iwarptest.Shape{Cut: 7, Delay: 1000}, c.settings)
+		for i, conn := range l.Conns {
 			peer, want := *conn.Peer(), c.settings[1-i]
 			if want.Revision = c.revision; c.revision == 1 {
 				want.IRD, want.ORD = 0, 0
@@ -45,8 +45,8 @@ func TestBothEndsLearnWhatTheOtherSays(t *testing.T) {
 				t.Errorf("%s: end %d may have %d under way, want %d", c.name, i, conn.ORD(), c.ord[i])
 			}
 		}
-		if !slices.Equal(l.events[0], []iwarp.Event{iwarp.Established}) || !slices.Equal(l.events[1], []iwarp.Event{iwarp.Requested}) {
-			t.Errorf("%s: events %v", c.name, l.events)
+		if !slices.Equal(l.Events[0], []iwarp.Event{iwarp.Established}) || !slices.Equal(l.Events[1], []iwarp.Event{iwarp.Requested}) {
+			t.Errorf("%s: events %v", c.name, l.Events)
 		}
 	}
 }
@@ -64,30 +64,22 @@ func cmpORD(i int, ord [2]int) int {
 // both streams are closed.
 func TestARejectedConnectionEndsForBoth(t *testing.T) {
 	for _, revision := range []uint8{1, 2} {
-		w := newWorld(t, 1)
-		l := w.dial(0, shape{delay: 1000}, [2]iwarp.Settings{{Revision: revision}, {Private: []byte("no")}})
-		l.rejects = true
-		w.settle(0)
-		if want := []iwarp.Event{iwarp.Rejected, iwarp.Finish, iwarp.Gone}; !slices.Equal(l.events[0], want) || string(l.conns[0].Peer().Private) != "no" {
-			t.Errorf("revision %d: events %v, private data %q", revision, l.events[0], l.conns[0].Peer().Private)
+		w := iwarptest.New(t, 1)
+		l := w.Dial(0, iwarptest.Shape{Delay: 1000}, [2]iwarp.Settings{{Revision: revision}, {Private: []byte("no")}})
+		l.Rejects = true
+		w.Settle(0)
+		if want := []iwarp.Event{iwarp.Rejected, iwarp.Finish, iwarp.Gone}; !slices.Equal(l.Events[0], want) || string(l.Conns[0].Peer().Private) != "no" {
+			t.Errorf("revision %d: events %v, private data %q", revision, l.Events[0], l.Conns[0].Peer().Private)
 		}
-		if want := []iwarp.Event{iwarp.Requested, iwarp.Finish, iwarp.Gone}; !slices.Equal(l.events[1], want) {
-			t.Errorf("revision %d: events %v", revision, l.events[1])
+		if want := []iwarp.Event{iwarp.Requested, iwarp.Finish, iwarp.Gone}; !slices.Equal(l.Events[1], want) {
+			t.Errorf("revision %d: events %v", revision, l.Events[1])
 		}
-		for i, c := range l.conns {
+		for i, c := range l.Conns {
 			if why, reset := c.Ending(); why == "" || reset {
 				t.Errorf("revision %d, end %d: %q, reset %t", revision, i, why, reset)
 			}
 		}
 	}
-}
-
-// settle lets time pass until nothing happens any more.
-func (w *world) settle(now transport.Time) transport.Time {
-	for next := w.step(now); next != never; next = w.step(now) {
-		now = max(now, next)
-	}
-	return now
 }
 
 // TestASilentPeerIsGivenUp: a stream on which no frame comes in time, or only a part of one, is reset.
@@ -132,7 +124,7 @@ func TestAWrongFrameEndsTheStream(t *testing.T) {
 		}
 	}
 	p := &peer{t: t, e: iwarp.New(), end: newEndpoint(t)}
-	s := usual()
+	s := iwarptest.Usual()
 	s.Revision = 1
 	p.c = p.e.Connect(0, 1460, &s)
 	p.frame(false)
@@ -223,7 +215,7 @@ func TestAnInitiatorBeginsAsTheReplySays(t *testing.T) {
 		{"more READs than it serves", wire.Enhanced{IRD: 8, ORD: 17}, wire.OpTerminate, wire.InsufficientIRD},
 	} {
 		p := &peer{t: t, e: iwarp.New(), end: newEndpoint(t), crc: true}
-		s := usual()
+		s := iwarptest.Usual()
 		p.c = p.e.Connect(0, 1460, &s)
 		if f := p.frame(false); f.Revision != 2 || !f.Enhanced.PeerToPeer || f.Enhanced.RTR != wire.RTRWrite|wire.RTRRead || f.Enhanced.IRD != 16 || f.Enhanced.ORD != 16 {
 			t.Fatalf("request %+v", f)
@@ -261,7 +253,7 @@ func TestMarkersAreInsertedForAPeerThatWantsThem(t *testing.T) {
 	p := called(t)
 	f := wire.Frame{Revision: 1, CRC: true, Markers: true}
 	p.send(f.Append(nil))
-	s := usual()
+	s := iwarptest.Usual()
 	p.c.Accept(p.now, &s)
 	if reply := p.frame(true); reply.Markers || reply.Revision != 1 {
 		t.Fatalf("reply %+v", reply)
@@ -301,7 +293,7 @@ func TestFPDUsOfAnyAlignmentAreTaken(t *testing.T) {
 			f := usualRequest()
 			f.CRC = crc
 			stream := f.Append(nil)
-			s := usual()
+			s := iwarptest.Usual()
 			s.CRC = false
 			p.send(stream)
 			p.c.Accept(p.now, &s)
@@ -348,7 +340,7 @@ func TestInputWaitsForTheQueuePair(t *testing.T) {
 	}
 	take(len(all) - len(b))
 	take(0)
-	s := usual()
+	s := iwarptest.Usual()
 	p.c.Accept(p.now, &s)
 	take(0)
 	p.end.receives = 1

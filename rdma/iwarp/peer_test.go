@@ -2,13 +2,14 @@ package iwarp_test
 
 import (
 	"github.com/falcon-vnic/vnic/rdma/iwarp"
+	"github.com/falcon-vnic/vnic/rdma/iwarp/iwarptest"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // peer is the other end of a connection, played by a test byte by byte.
 type peer struct {
-	t      tester
+	t      iwarptest.T
 	e      *iwarp.Engine
 	c      *iwarp.Conn
 	end    *endpoint
@@ -25,17 +26,17 @@ type segment struct {
 }
 
 // called returns the peer that has opened a TCP connection. It has sent nothing yet.
-func called(t tester) *peer {
+func called(t iwarptest.T) *peer {
 	p := &peer{t: t, e: iwarp.New(), end: newEndpoint(t), now: 1e9}
 	p.c = p.e.Answer(p.now, 1460)
 	return p
 }
 
 // connected returns the peer that has opened a connection, which has an endpoint.
-func connected(t tester) *peer {
+func connected(t iwarptest.T) *peer {
 	p := called(t)
 	p.send(usualRequest().Append(nil))
-	s := usual()
+	s := iwarptest.Usual()
 	p.c.Accept(p.now, &s)
 	p.crc = true
 	p.frame(true)

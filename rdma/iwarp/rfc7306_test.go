@@ -11,6 +11,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/iwarp"
+	"github.com/falcon-vnic/vnic/rdma/iwarp/iwarptest"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
 	"github.com/falcon-vnic/vnic/rdma/rdmap"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -19,13 +20,13 @@ import (
 // The titles of the tests here name the clause of RFC 7306 that they hold; docs/wire.md lists them.
 
 // drawShape draws how a stream behaves.
-func drawShape(t *rapid.T) shape {
+func drawShape(t *rapid.T) iwarptest.Shape {
 	mss := rapid.SampledFrom([]int{536, 1448, 8948}).Draw(t, "mss")
-	return shape{
-		delay: transport.Time(rapid.IntRange(0, 300).Draw(t, "delay in µs")) * 1000,
-		cut:   rapid.SampledFrom([]int{0, 1, 7, 100, 1460, 5000}).Draw(t, "cut"),
-		size:  rapid.SampledFrom([]int{mss, 3 * mss, 1 << 18}).Draw(t, "size"), // a stream has room for a segment
-		mss:   mss,
+	return iwarptest.Shape{
+		Delay: transport.Time(rapid.IntRange(0, 300).Draw(t, "delay in µs")) * 1000,
+		Cut:   rapid.SampledFrom([]int{0, 1, 7, 100, 1460, 5000}).Draw(t, "cut"),
+		Size:  rapid.SampledFrom([]int{mss, 3 * mss, 1 << 18}).Draw(t, "size"), // a stream has room for a segment
+		MSS:   mss,
 	}
 }
 
@@ -71,16 +72,16 @@ func TestSection5_1AtomicsComputeWhatTheTextSays(t *testing.T) {
 // the same time lose no addition, and no two see the same sum.
 func TestSection5_3AtomicsOfManyStreamsAreAtomic(t *testing.T) {
 	for seed := range uint64(10) {
-		w := newWorld(t, seed)
+		w := iwarptest.New(t, seed)
 		memory := make([]byte, 64)
 		const streams, each = 5, 40
 		var ends []*endpoint
 		var pairs []*pair
 		for range streams {
-			p := &pair{world: w, link: w.connect(0, shape{delay: 100e3, cut: 50}, [2]iwarp.Settings{usual(), usual()})}
+			p := &pair{Net: w, t: t, link: w.Connect(0, iwarptest.Shape{Delay: 100e3, Cut: 50}, [2]iwarp.Settings{iwarptest.Usual(), iwarptest.Usual()})}
 			for i := range p.ends {
 				p.ends[i] = newEndpoint(t)
-				p.ends[i].attach(p.link.conns[i])
+				p.ends[i].attach(p.link.Conns[i])
 			}
 			p.ends[1].memory = memory
 			pairs, ends = append(pairs, p), append(ends, p.ends[0])
@@ -90,7 +91,7 @@ func TestSection5_3AtomicsOfManyStreamsAreAtomic(t *testing.T) {
 			}
 		}
 		for now, over := transport.Time(1e9), false; !over; {
-			next := w.step(now)
+			next := w.Step(now)
 			over = true
 			for i, e := range ends {
 				if e.issue(now) {
@@ -98,7 +99,7 @@ func TestSection5_3AtomicsOfManyStreamsAreAtomic(t *testing.T) {
 				}
 				over = over && pairs[i].over()
 			}
-			if next == never && !over {
+			if next == iwarptest.Never && !over {
 				t.Fatal("stuck")
 			}
 			now = max(now, next)
@@ -192,16 +193,16 @@ func TestSection5_2_2AsManyRequestsAsAgreedAreServed(t *testing.T) {
 // than the other one serves, however many its queue pair has.
 func TestSection5_2_1NoMoreRequestsAreSentThanAgreed(t *testing.T) {
 	for _, ird := range []int{1, 2, 5} {
-		w := newWorld(t, uint64(ird))
-		settings := [2]iwarp.Settings{usual(), usual()}
+		w := iwarptest.New(t, uint64(ird))
+		settings := [2]iwarp.Settings{iwarptest.Usual(), iwarptest.Usual()}
 		settings[1].IRD = ird
-		p := &pair{world: w, link: w.connect(0, shape{delay: 50e3, cut: 500}, settings), now: 1e9}
+		p := &pair{Net: w, t: t, link: w.Connect(0, iwarptest.Shape{Delay: 50e3, Cut: 500}, settings), now: 1e9}
 		for i := range p.ends {
 			p.ends[i] = newEndpoint(t)
-			p.ends[i].attach(p.link.conns[i])
+			p.ends[i].attach(p.link.Conns[i])
 		}
 		open, most := 0, 0
-		w.sees = func(_ int, b []byte) {
+		w.Sees = func(_ int, b []byte) {
 			ulpdu, _, err := wire.ParseFPDU(b, true)
 			h, _, err2 := wire.ParseHeader(ulpdu)
 			if err != nil || err2 != nil {
@@ -347,9 +348,9 @@ func TestSection7EachRowOfTheTableHolds(t *testing.T) {
 	for _, row := range rows {
 		t.Run(fmt.Sprintf("%v then %v: %s", row.first, row.second, row.what), func(t *testing.T) {
 			for seed := range uint64(8) {
-				p := newPair(t, seed, shape{delay: 200e3, cut: 30})
+				p := newPair(t, seed, iwarptest.Shape{Delay: 200e3, Cut: 30})
 				var answers []wire.Opcode
-				p.sees = func(from int, b []byte) {
+				p.Sees = func(from int, b []byte) {
 					ulpdu, _, _ := wire.ParseFPDU(b, true)
 					if h, _, err := wire.ParseHeader(ulpdu); from == 1 && err == nil {
 						answers = append(answers, h.Opcode)

@@ -1,0 +1,137 @@
+package rdma
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/iwarp"
+	"github.com/falcon-vnic/vnic/rdma/iwarp/iwarptest"
+)
+
+// overIWARP makes worlds whose queue pairs are connected over iWARP.
+var overIWARP bool
+
+// iwarpWorlds makes them so until the test ends.
+func iwarpWorlds(t *testing.T) {
+	overIWARP = true
+	t.Cleanup(func() { overIWARP = false })
+}
+
+// iwarpNet is the network of a world where iWARP is spoken: streams that are cut at random places.
+type iwarpNet struct {
+	*iwarptest.Net
+	w    *world
+	next falcon.Time
+}
+
+func newIWARPNet(w *world, seed uint64) *iwarpNet {
+	return &iwarpNet{Net: iwarptest.New(w.t, seed), w: w, next: iwarptest.Never}
+}
+
+// step does what can be done now.
+func (n *iwarpNet) step(now falcon.Time) { n.next = n.Step(now) }
+
+// connect joins two queue pairs.
+func (n *iwarpNet) connect(a, b *qp, numberOfB, numberOfA uint32) {
+	n.w.t.Helper()
+	var settings [2]iwarp.Settings
+	for i, p := range []*qp{a, b} {
+		settings[i] = iwarp.Settings{CRC: true, IRD: int(p.q.IRD()), ORD: int(p.q.IRD())}
+	}
+	l := n.Dial(n.w.now, iwarptest.Shape{Delay: 30e3, Cut: 700}, settings)
+	n.w.run(1e9, func() bool { return len(l.Events[0]) > 0 })
+	for i, p := range []*qp{a, b} {
+		ok(n.w.t, p.q.Connect(n.w.now, l.Conns[i], []uint32{numberOfB, numberOfA}[i], l.Conns[i].MTU(), [16]byte{15: byte(2 - i)}))
+		p.q.LimitReads(uint8(l.Conns[i].ORD()))
+	}
+}
+
+// TestRandomRequestsMatchTheModelOverIWARP is TestRandomRequestsMatchTheModel for connections over
+// iWARP: those with shared receive queues, with memory windows, and ordinary ones.
+func TestRandomRequestsMatchTheModelOverIWARP(t *testing.T) {
+	iwarpWorlds(t)
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { runModel(t, seed) })
+	}
+}
+
+// TestOrderingsOfRFC7306OverIWARP is the table of RFC 7306 §7 over iWARP.
+func TestOrderingsOfRFC7306OverIWARP(t *testing.T) {
+	iwarpWorlds(t)
+	TestOrderingsOfRFC7306(t)
+}
+
+// TestAtomicWritesStoreOneWordOverIWARP is TestAtomicWritesStoreOneWord over iWARP, where it is a
+// WRITE, too.
+func TestAtomicWritesStoreOneWordOverIWARP(t *testing.T) {
+	iwarpWorlds(t)
+	TestAtomicWritesStoreOneWord(t)
+}
+
+// TestWhatIWARPLacksFailsAtOnce: a SEND with immediate data completes in error at the queue pair that
+// posted it, which fails, and the peer is told.
+func TestWhatIWARPLacksFailsAtOnce(t *testing.T) {
+	iwarpWorlds(t)
+	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
+	p.b.receive(1, p.mb.sge(0, 8))
+	p.a.post(abi.SendWQE{Opcode: abi.OpSendImm, Flags: abi.SendSignaled}, p.ma.sge(0, 8))
+	if got := p.a.send.wait(1); got[0].Status != abi.WCLocQPOpErr {
+		t.Errorf("completed with %s", describe(got))
+	}
+	if got := p.b.recv.wait(1); got[0].Status != abi.WCWRFlushErr {
+		t.Errorf("the peer's receive completed with %s", describe(got))
+	}
+}
+
+// TestErrorsOverIWARPFailBothQueuePairs: a request that the peer refuses completes with the status that
+// verbs have for it, or where TCP had it acknowledged before, fails the queue pair with that status;
+// the peer's queue pair fails too, and what it has posted is flushed.
+func TestErrorsOverIWARPFailBothQueuePairs(t *testing.T) {
+	iwarpWorlds(t)
+	for _, c := range []struct {
+		name   string
+		change func(p *pair, x *abi.SendWQE)
+		op     abi.Opcode
+		want   abi.WCStatus
+	}{
+		{"WRITE with a key that there is not", func(_ *pair, x *abi.SendWQE) { x.RKey ^= 0x100 }, abi.OpWrite, abi.WCRemAccessErr},
+		{"READ with a key that there is not", func(_ *pair, x *abi.SendWQE) { x.RKey ^= 0x100 }, abi.OpRead, abi.WCRemAccessErr},
+		{"READ of another domain's memory", func(p *pair, x *abi.SendWQE) {
+			pd, _ := p.hosts[1].fn.AllocPD()
+			m := p.hosts[1].register(pd, 4096, allAccess)
+			x.RKey, x.RemoteAddr = m.key, m.addr
+		}, abi.OpRead, abi.WCRemAccessErr},
+		{"READ past the end", func(p *pair, x *abi.SendWQE) { x.RemoteAddr += uint64(p.mb.n) - 7 }, abi.OpRead, abi.WCRemAccessErr},
+		{"READ without the right", func(p *pair, x *abi.SendWQE) {
+			m := p.hosts[1].register(p.pd[1], 4096, abi.AccessLocalWrite|abi.AccessRemoteWrite)
+			x.RKey, x.RemoteAddr = m.key, m.addr
+		}, abi.OpRead, abi.WCRemAccessErr},
+		{"atomic that is not aligned", func(_ *pair, x *abi.SendWQE) { x.RemoteAddr += 4 }, abi.OpFetchAdd, abi.WCRemInvReqErr},
+		{"SEND without a receive", func(*pair, *abi.SendWQE) {}, abi.OpSend, abi.WCRNRRetryExcErr},
+		{"SEND that makes a key invalid that there is not", func(p *pair, x *abi.SendWQE) {
+			p.b.receive(1, p.mb.sge(0, 8))
+			x.Imm = 0x777
+		}, abi.OpSendInv, abi.WCRemAccessErr},
+	} {
+		p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
+		x := p.remote(c.op, 0)
+		c.change(p, &x)
+		p.a.post(x, p.ma.sge(0, 8))
+		p.settle(1e9)
+		got, any := p.a.send.poll()
+		failed := abi.WCStatus(0)
+		for _, e := range p.hosts[0].async {
+			failed = abi.WCStatus(e.status)
+		}
+		acknowledged := any && got.Status == abi.WCSuccess && c.op != abi.OpRead && c.op != abi.OpFetchAdd
+		if !any || got.Status != c.want && !acknowledged || failed != c.want || p.a.q.State() != abi.QPStateErr || p.b.q.State() != abi.QPStateErr {
+			t.Errorf("%s: completed %t with %v, failed with %v, states %v and %v", c.name, any, got.Status, failed, p.a.q.State(), p.b.q.State())
+		}
+	}
+}
