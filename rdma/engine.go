@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Config limits the work of one call of Run. Zero fields take the defaults.
+// Config limits the work of one call of Run, and sets the wires. Zero fields take the defaults.
 type Config struct {
 	TurnOps   int        // work requests one QP starts per turn; default 8
 	TurnBytes int        // data bytes one QP issues per turn; default 64 KiB
@@ -20,13 +20,15 @@ type Config struct {
 	Quantum   int        // data bytes that each function may issue in a round; default 16 KiB
 	Linger    vtime.Time // how long a failed QP keeps its connection to tell the peer; default 500 ms
 	PollTime  vtime.Time // how long an empty send queue is polled before it is armed; default 200 µs
+
+	Wires transport.Options
 }
 
 // Engine carries out the verbs of all functions of one shard over its wires (wires.go). An Engine
 // and everything made from it belong to one goroutine.
 type Engine struct {
 	cfg    Config
-	wires  []transport.Wire
+	wires  []transport.Wire   // in the order of Wires
 	driven []transport.Driven // the wires that Run drives; the shard drives Falcon
 	sched  scheduler
 	shared verbs.Shared
@@ -58,8 +60,8 @@ func NewEngine(cfg Config) *Engine {
 	e := &Engine{cfg: cfg}
 	e.sched = scheduler{active: fair.Round[schedule]{Quantum: cfg.Quantum}, timers: &e.shared.Timers, wires: e}
 	e.shared.Bounds = verbs.Bounds{TurnOps: cfg.TurnOps, TurnBytes: cfg.TurnBytes, Linger: cfg.Linger, PollTime: cfg.PollTime}
-	for _, open := range wires {
-		w := open(e)
+	for _, k := range Wires {
+		w := k.New(e, cfg.Wires)
 		e.wires = append(e.wires, w)
 		if d, ok := w.(transport.Driven); ok {
 			e.driven = append(e.driven, d)

@@ -15,8 +15,9 @@ import (
 // valid ones are kept. Queue pairs get the bounds that concern them.
 func TestUnsetLimitsTakeTheirDefaults(t *testing.T) {
 	defaults := Config{TurnOps: 8, TurnBytes: 64 << 10, Turns: 64, Quantum: 16 << 10, Linger: 500e6, PollTime: 200e3}
-	least := Config{1, 1, 1, 1, 1, 1}
-	for set, want := range map[Config]Config{{}: defaults, {-1, -1, -1, -1, -1, -1}: defaults, least: least} {
+	least := Config{TurnOps: 1, TurnBytes: 1, Turns: 1, Quantum: 1, Linger: 1, PollTime: 1}
+	below := Config{TurnOps: -1, TurnBytes: -1, Turns: -1, Quantum: -1, Linger: -1, PollTime: -1}
+	for set, want := range map[Config]Config{{}: defaults, below: defaults, least: least} {
 		e := NewEngine(set)
 		bounds := verbs.Bounds{TurnOps: want.TurnOps, TurnBytes: want.TurnBytes, Linger: want.Linger, PollTime: want.PollTime}
 		if e.cfg != want || e.shared.Bounds != bounds || e.sched.active.Quantum != want.Quantum {
@@ -71,7 +72,7 @@ func TestDatagramsUseFalconUnlessRoCEIsChosen(t *testing.T) {
 	v4, v6 := [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 9}, [16]byte{0: 0xfd, 15: 9}
 	port := newPort(t)
 	for name, c := range map[string]struct {
-		port   *roce.Port
+		port   verbs.Destinations
 		gid    [16]byte
 		chosen bool
 		links  int  // of Falcon that are made, and wanted
@@ -86,7 +87,7 @@ func TestDatagramsUseFalconUnlessRoCEIsChosen(t *testing.T) {
 		"a group of another family": {port, [16]byte{0: 0xff, 1: 5}, false, 0, true},
 	} {
 		links := new(ways)
-		all := &destinations{links: links, port: c.port, roce: func(gid [16]byte) bool { return c.chosen && gid == c.gid }}
+		all := &destinations{links: links, port: c.port, chosen: func(gid [16]byte) bool { return c.chosen && gid == c.gid }}
 		got := all.To(&verbs.Address{GID: c.gid}, true)
 		if (got == nil) != c.none {
 			t.Errorf("%s: carried by %v", name, got)
@@ -114,7 +115,7 @@ func TestDatagramsUseFalconUnlessRoCEIsChosen(t *testing.T) {
 // newPort is a port with an IPv4 address.
 func newPort(t testing.TB) *roce.Port {
 	t.Helper()
-	return Wire[*roce.Engine](NewEngine(Config{})).NewPort(netip.AddrFrom4([4]byte{10, 0, 0, 1}), 1500)
+	return Wire[*roce.Engine](NewEngine(Config{})).NewPort(netip.AddrFrom4([4]byte{10, 0, 0, 1}), 1500, nil).(*roce.Port)
 }
 
 // TestDatagramsUseTheChosenWire: datagrams use the wire that is chosen at the moment, with the same
@@ -124,7 +125,7 @@ func TestDatagramsUseTheChosenWire(t *testing.T) {
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	roce := false
 	for i, h := range p.hosts {
-		h.fn.UseRoCE(p.roce.ports[i], func(gid [16]byte) bool { return roce && gid == p.hosts[1-i].gid() })
+		h.fn.UsePort(p.roce.ports[i], func(gid [16]byte) bool { return roce && gid == p.hosts[1-i].gid() })
 	}
 	var sent [2]uint64 // over Falcon, over RoCEv2
 	counts := func() [2]uint64 {

@@ -16,6 +16,7 @@ type Function struct {
 	e            *Engine
 	sched        schedule
 	destinations destinations
+	port         transport.Port // in one of the engine's Networks; nil: none
 
 	Links *rof.Links // carry its datagrams over Falcon
 }
@@ -26,6 +27,14 @@ func (f *Function) ID() uint32 { return f.id }
 // Stats returns the function's counters.
 func (f *Function) Stats() Stats { return Stats{Stats: f.Owner.Stats, Counters: f.Account.Counters} }
 
+// PortStats returns the counters of the function's port; zeros if it has none.
+func (f *Function) PortStats() (s transport.PortStats) {
+	if f.port != nil {
+		s = f.port.Stats()
+	}
+	return s
+}
+
 // Close destroys every object, closes the connections and ends the function. It writes no
 // completions.
 func (f *Function) Close(now vtime.Time) {
@@ -34,8 +43,8 @@ func (f *Function) Close(now vtime.Time) {
 	}
 	f.Objects.Close(now)
 	f.Links.Close(now)
-	if p := f.destinations.port; p != nil {
-		p.Close()
+	if f.port != nil {
+		f.port.Close()
 	}
 	f.sched.leave()
 	f.e.forget(f)
@@ -44,8 +53,8 @@ func (f *Function) Close(now vtime.Time) {
 // SetWeight lets the function issue weight times as much as one of weight 1; 0 means 1.
 func (f *Function) SetWeight(weight int) {
 	f.sched.flow.Weight = weight
-	if p := f.RoCE(); p != nil {
-		p.SetWeight(weight)
+	if f.port != nil {
+		f.port.SetWeight(weight)
 	}
 }
 

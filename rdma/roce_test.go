@@ -37,8 +37,8 @@ type roceNet struct {
 func newRoCENet(w *world, seed uint64, imp sim.Impairment) *roceNet {
 	n := &roceNet{w: w}
 	for i, h := range w.hosts {
-		n.ports[i] = Wire[*roce.Engine](h.e).NewPort(roce.Address(h.gid()), 1500)
-		h.fn.UseRoCE(n.ports[i], func([16]byte) bool { return true })
+		n.ports[i] = Wire[*roce.Engine](h.e).NewPort(roce.Address(h.gid()), 1500, nil).(*roce.Port)
+		h.fn.UsePort(n.ports[i], func([16]byte) bool { return true })
 		n.links[i] = sim.NewLink(seed*2+uint64(i), imp)
 	}
 	return n
@@ -68,7 +68,7 @@ func (n *roceNet) connect(a, b *qp, numberOfB, numberOfA uint32) {
 	n.w.t.Helper()
 	for i, p := range []*qp{a, b} {
 		peer := n.ports[1-i].Addr
-		c := n.ports[i].Open(n.w.now, roce.Way{Peer: peer}, nil)
+		c := n.ports[i].Open(n.w.now, transport.Way{Peer: peer}, nil).(*roce.Conn)
 		ok(n.w.t, p.q.Connect(n.w.now, c, []uint32{numberOfB, numberOfA}[i], n.w.mtu, peer.As16()))
 	}
 }
@@ -402,7 +402,7 @@ func TestDatagramsOfQueuePairsTakePortsOfTheirOwn(t *testing.T) {
 	h := p.hosts[0]
 	to := roce.Address(p.hosts[1].gid()).As16()
 	for _, label := range []uint32{0, 0x12345} {
-		d := p.roce.ports[0].To(&verbs.Address{GID: to, Path: verbs.Path{FlowLabel: label}})
+		d := p.roce.ports[0].To(&verbs.Address{GID: to, Path: verbs.Path{FlowLabel: label}}, true)
 		seen := map[uint16]bool{}
 		for i := range uint32(64) {
 			x := verbs.Datagram{Datagram: transport.Datagram{From: 16 + i, To: 1000 + i}}

@@ -7,38 +7,23 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// wires makes the transports that each engine has. A further one needs a package and a line here. If
-// the network of the functions' ports carries its packets, it is also in Networks; if it carries
-// datagrams, in destinations.go.
-var wires = []func(transport.Host) transport.Wire{
-	func(transport.Host) transport.Wire { return rof.New() },
-	func(h transport.Host) transport.Wire { return local.New(h) },
-	func(h transport.Host) transport.Wire { return roce.New(h) },
+// Wires lists the kinds of wires. Each engine has one wire of each kind. A further one needs a
+// package, a line here, and its name among the values of rdma.transport (device/config); all others
+// ask this list, or the wires themselves.
+var Wires = []*transport.Kind{&rof.Kind, &local.Kind, &roce.Kind}
+
+// Network is an engine's wire whose packets travel like the plain IP of the functions' ports.
+type Network struct {
+	Kind *transport.Kind
+	transport.Network
 }
 
-// Networks lists the wires whose packets the network of the functions' ports carries.
-var Networks = []string{roce.Name}
-
-// PortStats sums the counters of the functions' ports, closed ones included, on one of the Networks.
-func (e *Engine) PortStats(network string) (s transport.PortStats) {
-	if network == roce.Name {
-		s = Wire[*roce.Engine](e).Stats()
+// Networks returns the engine's networks, in the order of Wires.
+func (e *Engine) Networks() (list []Network) {
+	for i, w := range e.wires {
+		if n, ok := w.(transport.Network); ok {
+			list = append(list, Network{Wires[i], n})
+		}
 	}
-	return s
-}
-
-// PortStats returns the counters of the function's port; zeros if it has none.
-func (f *Function) PortStats() (s transport.PortStats) {
-	if p := f.RoCE(); p != nil {
-		s = p.Stats()
-	}
-	return s
-}
-
-// PortConns lists the connections over the function's port, and returns the name of its wire.
-func (f *Function) PortConns() (network string, list []transport.PortConn) {
-	if p := f.RoCE(); p != nil {
-		list = p.Conns()
-	}
-	return roce.Name, list
+	return list
 }

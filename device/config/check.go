@@ -158,12 +158,16 @@ func (u *Uplink) checkNeighbours(r *report) {
 	}
 }
 
-func (c *Config) checkRDMA(r *report) {
-	switch c.RDMA.Transport {
+func checkTransport(r *report, path, t string) {
+	switch t {
 	case TransportAuto, TransportFalcon, TransportRoCE:
 	default:
-		r.add("rdma.transport", fmt.Sprintf("%q is no transport", c.RDMA.Transport), "write auto, falcon or roce")
+		r.add(path, fmt.Sprintf("%q is no transport", t), "write auto, falcon or roce")
 	}
+}
+
+func (c *Config) checkRDMA(r *report) {
+	checkTransport(r, "rdma.transport", c.RDMA.Transport)
 	if _, ok := cc.Lookup(c.RDMA.Congestion); !ok {
 		r.add("rdma.congestion", fmt.Sprintf("%q is no congestion control of RoCEv2", c.RDMA.Congestion), "write "+strings.Join(cc.Names(), " or "))
 	}

@@ -65,6 +65,9 @@ func (c *Config) checkFunction(r *report, path string, f *Function, taken *Taken
 	if other, dup := by(taken.macs, f.MAC, path); dup {
 		r.inUse(path+".mac", fmt.Sprintf("%s is already that of %s", r.value(path+".mac", f.MAC), other), "give each function a MAC of its own")
 	}
+	if f.Transport != "" {
+		checkTransport(r, path+".transport", f.Transport)
+	}
 	c.checkGuest(r, path+".guest", f.Guest)
 	checkWindow(r, path+".dma_window", f.DMAWindow)
 	checkLimits(r, path+".limits", &f.Limits)

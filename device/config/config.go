@@ -104,7 +104,7 @@ type RDMA struct {
 	Congestion string `yaml:"congestion" use:"dcqcn or window" doc:"congestion control of RoCEv2: dcqcn (a window for losses, a rate for notifications) or window (for both)"`
 }
 
-// Values of rdma.transport.
+// Values of rdma.transport, and of a function's transport. Those of one wire are its name (transport.Kind).
 const (
 	TransportAuto   = "auto"   // Falcon to functions that the NIC knows, RoCEv2 to other addresses in the networks of ports
 	TransportFalcon = "falcon" // Falcon only
@@ -161,6 +161,8 @@ type Function struct {
 	Limits    Limits     `yaml:"limits" doc:"what the driver may create; it has at most 2×qp + 2×ah + 256 connections, in any state"`
 	Credits   Credits    `yaml:"credits" doc:"packet resources of the NIC that the function may hold at once"`
 	Guarantee Credits    `yaml:"guarantee" doc:"the part of them that is reserved for the function; nothing when left out"`
+
+	Transport string `yaml:"transport" use:"auto, falcon or roce" default:"rdma.transport" doc:"how the function's RDMA reaches its peers, as rdma.transport says it for the NIC"`
 
 	Enabled *bool `yaml:"enabled" use:"true or false" default:"true with a tenant" doc:"false: disabled until the operator (vnic vf enable) or the PF enables it"`
 

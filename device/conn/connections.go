@@ -39,15 +39,10 @@ type ConnectorConfig struct {
 	Manager Requests
 	Links   Links
 	RDMA    *rof.Engine // creates the RDMA side of connections, for queue pairs and links
-	Wires   OtherWires  // nil: only Falcon
 	Log     Log
-}
-
-// OtherWires connects queue pairs over transports other than Falcon.
-type OtherWires interface {
-	// Wire connects a queue pair whose driver named its peer, if the peer is not reached over
-	// Falcon.
-	Wire(now falcon.Time, f *Connections, of *rdma.Function, q *verbs.QP) Way
+	// Elsewhere connects a queue pair whose driver named its peer, if the peer is not reached over
+	// Falcon; nil: all peers are.
+	Elsewhere func(now falcon.Time, f *Connections, of *rdma.Function, q *verbs.QP) Way
 }
 
 // Way says how a peer is reached.

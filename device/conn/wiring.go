@@ -117,10 +117,10 @@ func (w *wiring) ask(now falcon.Time) {
 // way. It returns false for Falcon.
 func (w *wiring) elsewhere(now falcon.Time, q *verbs.QP) bool {
 	f := w.f
-	if f.connector.cfg.Wires == nil {
+	if f.connector.cfg.Elsewhere == nil {
 		return false
 	}
-	switch f.connector.cfg.Wires.Wire(now, f, f.verbs, q) {
+	switch f.connector.cfg.Elsewhere(now, f, f.verbs, q) {
 	case Connected:
 		f.unwire(w.qpn)
 	case Later:

@@ -294,9 +294,9 @@ type Operation struct {
 	WQE       uint32 `json:"wqe"`           // requester: index of the entry
 	WRID      uint64 `json:"wr_id"`         // requester
 	CID       uint32 `json:"cid,omitempty"` // responder: connection
-	RSN       uint32 `json:"rsn,omitempty"` // responder: transaction of it; over RoCEv2 the PSN
+	RSN       uint32 `json:"rsn,omitempty"` // responder: transaction of it; in a network the PSN
 	Bytes     uint32 `json:"bytes"`         // of the message; responder: of the packet
-	Transport string `json:"transport"`     // falcon, roce, loopback, or none for what concerns this side only
+	Transport string `json:"transport"`     // name of the wire; none for what concerns this side only
 	Packets   int    `json:"packets"`
 	Again     int    `json:"again"`            // packets sent again
 	Status    string `json:"status,omitempty"` // of the completion; empty: there is none

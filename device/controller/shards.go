@@ -34,7 +34,7 @@ type View interface {
 	QPs(pfvf.ID) []control.QP
 	Queues(pfvf.ID) []control.Queue
 	Credits(pfvf.ID) []control.CreditNode
-	Connections(vtime.Time, pfvf.ID) []control.Connection // over RoCEv2; the core knows Falcon's
+	Connections(vtime.Time, pfvf.ID) []control.Connection // in the networks of ports; the core knows Falcon's
 	CreditRoots() []control.CreditNode                    // of the NIC and the host
 	Violations(vtime.Time, pfvf.ID) []control.Violation   // the rules that drivers broke
 	ClearViolations(pfvf.ID)

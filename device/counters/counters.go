@@ -185,25 +185,14 @@ var OfRDMA = table[*rdma.Stats]{
 	counter("rdma.rnr_tx", "Receiver-not-ready answers sent.", func(s *rdma.Stats) uint64 { return s.RNRTx }),
 }
 
-// OfNetwork holds, by the name of a wire whose packets the functions' ports carry, the table of its
-// counters.
+// OfNetwork holds the tables of the counters of wires that are Networks, by the wire's name.
 var OfNetwork = networks()
 
 func networks() map[string]table[*transport.PortStats] {
 	all := map[string]table[*transport.PortStats]{}
-	for _, name := range rdma.Networks {
-		all[name] = table[*transport.PortStats]{
-			counter(name+".again", "Requests sent again.", func(s *transport.PortStats) uint64 { return s.Again }),
-			counter(name+".cnps", "Congestion notifications received.", func(s *transport.PortStats) uint64 { return s.CNPs }),
-			counter(name+".cnps_sent", "Congestion notifications sent.", func(s *transport.PortStats) uint64 { return s.CNPsSent }),
-			counter(name+".marked", "Packets received with a mark of congestion.", func(s *transport.PortStats) uint64 { return s.Marked }),
-			counter(name+".missing", "Times that a packet of a request or an answer was found missing.", func(s *transport.PortStats) uint64 { return s.Missing }),
-			counter(name+".received", "Packets received that were for somebody.", func(s *transport.PortStats) uint64 { return s.Received }),
-			counter(name+".refused", "Requests of peers answered with an error.", func(s *transport.PortStats) uint64 { return s.Refused }),
-			counter(name+".sent", "Packets sent.", func(s *transport.PortStats) uint64 { return s.Sent }),
-			counter(name+".strange", "Packets received for nobody: no such queue pair, or other addresses, partition or service than its own.", func(s *transport.PortStats) uint64 { return s.Strange }),
-			counter(name+".timeouts", "Times that nothing was answered in time.", func(s *transport.PortStats) uint64 { return s.Timeouts }),
-			counter(name+".wrong", "Packets received that are no RoCEv2, or have a wrong ICRC.", func(s *transport.PortStats) uint64 { return s.Wrong }),
+	for _, k := range rdma.Wires {
+		for _, c := range k.Counters {
+			all[k.Name] = append(all[k.Name], counter(k.Name+"."+c.Name, c.Help, c.Of))
 		}
 	}
 	return all

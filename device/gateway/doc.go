@@ -21,7 +21,7 @@
 // The gateway is the only other host on its guest's link. It answers for every address of the
 // tenant that has a route, always with the same MAC (proxy ARP, RFC 1027). It speaks ARP, neighbour
 // discovery, DHCP with one lease, echo for router addresses, and the ICMP errors of a router. It
-// does not carry broadcast, and carries multicast only for RoCEv2 of functions (multicast.go). It
+// does not carry broadcast, and carries multicast only of functions' own packets (multicast.go). It
 // does not answer for the port's own addresses, so that a guest's conflict detection (RFC 5227, RFC
 // 4862) finds nothing. Inside a subnet packets pass unchanged except for ECN; between subnets of a
 // tenant their TTL or hop limit is decremented.

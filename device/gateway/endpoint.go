@@ -38,7 +38,7 @@ type Endpoint struct {
 	errors     bucket
 	last       way                                                     // of the last packet from it
 	take       func(packet []byte, first, most int) (n int, more bool) // delivers to the function; nil: it takes nothing (SetFunction)
-	udp        uint16                                                  // the UDP port of what take takes
+	claim      Claim                                                   // what take takes
 }
 
 // Port carries an endpoint's frames to and from its guest, for example a TAP device.

@@ -145,7 +145,7 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 		return why
 	}
 	if p.forges(b, &h) {
-		return DropRoCE
+		return DropForged
 	}
 	p.learn(h.src, src)
 	return g.route(now, in, h, f)

@@ -460,7 +460,7 @@ func TestRestIsCopiedForShardsAndFunctions(t *testing.T) {
 
 	n = newNet(t)
 	var packets [][]byte
-	n.b.SetFunction(rocePort, receiving(func(p []byte) { packets = append(packets, bytes.Clone(p)) }))
+	n.b.SetFunction(roceClaim, receiving(func(p []byte) { packets = append(packets, bytes.Clone(p)) }))
 	binary.BigEndian.PutUint16(f[ethLen+ipv4Len+2:], rocePort)
 	in, _ = inTwo(n.a, f, 256, Offload{})
 	n.put(in)

@@ -10,10 +10,10 @@ import (
 // Gateway carries plain IP between the ports of a shard, those of others, and peers. See the
 // package comment.
 type Gateway struct {
-	Panicked  func(v any, frame []byte) // is called with a frame that made this code panic; may be nil
-	Handover  Handover                  // nil: there are no other shards
-	GroupPort uint16                    // UDP port of the functions' packets to groups, the only multicast that is carried
-	Tunnels   Tunnels
+	Panicked func(v any, frame []byte) // is called with a frame that made this code panic; may be nil
+	Handover Handover                  // nil: there are no other shards
+	Groups   []Claim                   // functions' packets to groups, the only multicast that is carried
+	Tunnels  Tunnels
 
 	shard     uint8 // the shard that it belongs to
 	routes    *Routes

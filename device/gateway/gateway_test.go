@@ -39,7 +39,7 @@ const tunnelMTU = 1432
 func newNet(t testing.TB) *net {
 	t.Helper()
 	g := New(0, NewRoutes(tunnelMTU))
-	g.GroupPort = rocePort
+	g.Groups = []Claim{roceClaim}
 	g.routes.SetTenant(TenantConfig{
 		Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")},
 		Routers: []netip.Addr{router4, router6}, DNS: addrs("10.0.0.53", "fd00::53"),
@@ -243,7 +243,7 @@ func TestEndpointsComeAndGo(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		g := New(0, NewRoutes(1400))
-		g.GroupPort = rocePort
+		g.Groups = []Claim{roceClaim}
 		var there []*Endpoint
 		for n := range uint32(100) {
 			if len(there) > 0 && rng.IntN(2) == 0 {

@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
-// Only RoCEv2 multicast of the functions themselves is carried, to every function of the tenant
-// that speaks RoCEv2; each function checks its own groups. Each peer and each other shard gets one
-// copy, which its gateway distributes there.
+// Only multicast of the functions themselves (Gateway.Groups) is carried, to every function of the
+// tenant that claims it; each function checks its own groups. Each peer and each other shard gets
+// one copy, which its gateway distributes there.
 //
 //	function ─▶ FromFunction ─┬─▶ NextCopy: a tunnel to each peer of the tenant ─▶ FromTunnel ┐
 //	                          ├─▶ each other shard ─▶ GroupFromShard ─────────────────────────┤
@@ -190,7 +190,7 @@ func (g *Gateway) share(from uint32, n *network, a *receivers, frame []byte, h *
 	return none
 }
 
-// maxCast is longer than any RoCEv2 packet.
+// maxCast is longer than any packet of a function.
 const maxCast = 4096 + 256
 
 // shareAll delivers a multicast packet to all functions of this NIC.
@@ -255,7 +255,7 @@ func (g *Gateway) groupFromTunnel(from *Tunnel, frame []byte, h *header, outer u
 	if src, ok := n.find(h.src); !ok || src.Kind != ToPeer || src.Peer != from.Peer {
 		return DropWrongSource
 	}
-	if !h.wholeTo(frame[ethLen:], g.GroupPort) {
+	if !slices.ContainsFunc(g.Groups, func(c Claim) bool { return h.wholeTo(frame[ethLen:], c) }) {
 		return DropMulticast
 	}
 	ecn, ok := decapsulate(h.ecn(), outer)

@@ -36,8 +36,8 @@ func receiving(f func([]byte)) func([]byte, int, int) (int, bool) {
 // receive makes both ports' functions take packets, and counts them.
 func (n *net) receive() (received *[2]int) {
 	received = new([2]int)
-	n.a.SetFunction(rocePort, receiving(func([]byte) { received[0]++ }))
-	n.b.SetFunction(rocePort, receiving(func([]byte) { received[1]++ }))
+	n.a.SetFunction(roceClaim, receiving(func([]byte) { received[0]++ }))
+	n.b.SetFunction(roceClaim, receiving(func([]byte) { received[1]++ }))
 	return received
 }
 
@@ -59,7 +59,7 @@ func TestGroupFromFunction(t *testing.T) {
 	if !bytes.Equal(peers, []byte{2, 3}) || *received != [2]int{1, 1} {
 		t.Errorf("peers %v, received here %v", peers, *received)
 	}
-	n.b.SetFunction(rocePort, nil) // its guest speaks for itself, and hears nothing of groups
+	n.b.SetFunction(roceClaim, nil) // its guest speaks for itself, and hears nothing of groups
 	n.g.FromFunction(n.a, f, &n.fwd)
 	if out := n.output(); len(out) != 0 || *received != [2]int{2, 1} {
 		t.Errorf("%d frames for ports, received %v", len(out), *received)
@@ -88,7 +88,7 @@ func TestGroupFollowsPorts(t *testing.T) {
 	}
 	says("two ports", 1, 1, 0)
 	p := n.g.AddEndpoint("c", 3, MAC{2, 0, 0, 0, 0, 0xc})
-	p.SetFunction(rocePort, receiving(func([]byte) { third++ }))
+	p.SetFunction(roceClaim, receiving(func([]byte) { third++ }))
 	c := EndpointConfig{Tenant: 7, MAC: MAC{2, 0, 0, 0, 0, 3}, MTU: tunnelMTU}
 	n.g.Configure(p, c, true)
 	says("a third", 1, 1, 1)
@@ -98,7 +98,7 @@ func TestGroupFollowsPorts(t *testing.T) {
 	p = n.g.AddEndpoint("c", 3, MAC{2, 0, 0, 0, 0, 0xc})
 	n.g.Configure(p, c, false)
 	says("one is back, but down", 1, 0, 0)
-	p.SetFunction(rocePort, receiving(func([]byte) { third++ }))
+	p.SetFunction(roceClaim, receiving(func([]byte) { third++ }))
 	n.g.Configure(p, c, true)
 	says("it is up", 1, 0, 1)
 	c.Tenant = 8
@@ -157,8 +157,8 @@ func TestCopiesAreCharged(t *testing.T) {
 				return c, first+c < members
 			}
 		}
-		n.a.SetFunction(rocePort, take(0, members))
-		n.b.SetFunction(rocePort, take(1, few))
+		n.a.SetFunction(roceClaim, take(0, members))
+		n.b.SetFunction(roceClaim, take(1, few))
 		n.g.routes.Learn(3, []Address{{7, addr("10.0.0.4"), 0x030001, 9000}})
 		senders := []*Tunnel{n.g.Tunnels.To(2, 7), n.g.Tunnels.To(3, 7)}
 		from := []netip.Addr{ipC, addr("10.0.0.4")}

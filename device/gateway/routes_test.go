@@ -173,7 +173,7 @@ func TestRoutesMeanwhile(t *testing.T) {
 	var shards sync.WaitGroup
 	for s := range uint8(2) {
 		g := New(s, r)
-		g.GroupPort = rocePort
+		g.Groups = []Claim{roceClaim}
 		p := g.AddEndpoint("a", 100+uint32(s), gwA)
 		own := netip.AddrFrom4([4]byte{10, 4, 0, s})
 		r.SetPort(p.Function, Place{Shard: s, Tenant: 7, Addresses: []netip.Addr{own}, MTU: 1400, Up: true})

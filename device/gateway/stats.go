@@ -16,7 +16,7 @@ const (
 	DropOffload     // the virtio-net header does not fit the frame
 	DropSourceIP    // not an address of the function
 	DropFalcon      // protocol 252: only the NIC speaks Falcon
-	DropRoCE        // RoCEv2 from the function's address while a driver has the function
+	DropForged      // of the function's claim, from its address, but sent by the guest (Endpoint.forges)
 	DropMulticast   // broadcast or multicast, which is not carried
 	DropLinkLocal   // link-local, not forwarded
 	DropDestination // not a valid destination address

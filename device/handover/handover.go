@@ -15,7 +15,7 @@ const (
 	Neighbour                 // the same, with a message of ARP or neighbour discovery
 	Local                     // a Falcon packet of a connection between two shards, in clear text
 	Plain                     // a frame of plain IP for a port
-	Group                     // a RoCEv2 packet to a multicast group, for functions
+	Group                     // a function's packet to a multicast group, for functions
 )
 
 // class returns which of the rings between two shards a kind uses. A full ring does not affect the

@@ -38,7 +38,7 @@ func newFalcon(s *Shard) *falconWire {
 		Credits: connectionCredits(s.cfg), Log: s.log.Line,
 	})
 	w.conns = conn.NewConnector(conn.ConnectorConfig{
-		MTU: s.cfg.RDMA.MTU, Table: w.table, Manager: s.core, Links: w.rof, RDMA: w.rof, Wires: s.roce, Log: s.log.Line,
+		MTU: s.cfg.RDMA.MTU, Table: w.table, Manager: s.core, Links: w.rof, RDMA: w.rof, Elsewhere: s.networks.connect, Log: s.log.Line,
 	})
 	return w
 }
@@ -93,8 +93,7 @@ func connectionCredits(cfg *config.Config) credit.Cost {
 // connections implements the connections of a function for its driver's side.
 type connections struct {
 	*conn.Connections
-	falcon *falconWire
-	roce   *roceWire
+	f *member
 }
 
 var _ guest.Connections = connections{}
@@ -107,16 +106,16 @@ func (c connections) Commands(now falcon.Time, later func() abi.Ticket) abi.Conn
 // Start implements guest.Connections.
 func (c connections) Start(v *rdma.Function, mem *queues.Memory) {
 	v.UseTrace(c.Trace)
-	c.roce.start(&c.Owner, v)
+	c.f.set.networks.start(&c.Owner, v, c.f.transport())
 	c.Connections.Start(v, mem)
 }
 
 // Stopped implements guest.Connections.
 func (c connections) Stopped(now falcon.Time) {
-	c.roce.stop(&c.Owner)
+	c.f.set.networks.stop(&c.Owner)
 	c.Close(now)
-	c.falcon.table.EndPartingsOf(now, &c.Owner)
-	c.falcon.passEvents(now)
+	c.f.set.falcon.table.EndPartingsOf(now, &c.Owner)
+	c.f.set.falcon.passEvents(now)
 	c.Forget()
 }
 

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"reflect"
@@ -32,15 +33,15 @@ type member struct {
 // when it is enabled until it is disabled and no session has it; the settings of VFs that do not
 // exist are kept in absent. The core decides which settings are allowed (device/functions).
 type functionSet struct {
-	falcon *falconWire
-	roce   *roceWire
-	plain  *plainIP
-	trace  *tracer
-	cfg    *config.Config
-	core   Core
-	guests *guest.Set
-	rdma   *rdma.Engine
-	drops  *dropCounts
+	falcon   *falconWire
+	networks *networks
+	plain    *plainIP
+	trace    *tracer
+	cfg      *config.Config
+	core     Core
+	guests   *guest.Set
+	rdma     *rdma.Engine
+	drops    *dropCounts
 
 	host    *credit.Node
 	table   *pfvf.Table // enabled functions, by address
@@ -61,7 +62,7 @@ const maxFunctions = (pfvf.MaxPF + 1) * (pfvf.MaxVF + 1)
 
 func newFunctionSet(s *Shard, table *pfvf.Table) *functionSet {
 	fs := &functionSet{
-		falcon: s.falcon, roce: s.roce, plain: s.plain, trace: s.trace, cfg: s.cfg, core: s.core, guests: s.guests, rdma: s.rdma, drops: &s.drops,
+		falcon: s.falcon, networks: s.networks, plain: s.plain, trace: s.trace, cfg: s.cfg, core: s.core, guests: s.guests, rdma: s.rdma, drops: &s.drops,
 		host: s.core.Credits(), table: table, members: perFunction[member]{host: s.cfg.NIC.Host}, absent: map[pfvf.ID]config.Function{},
 		changed: map[pfvf.ID]bool{}, signal: make(chan struct{}, 1),
 	}
@@ -119,7 +120,7 @@ func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*member, error) {
 	f := &member{set: fs, cfg: c}
 	f.Device = fs.guests.Add(&pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, f)
 	f.conns = fs.falcon.conns.Add(conn.Owner{Function: f.Device.Function, Trace: fs.trace.traces[id], Describe: f.Describe}, f)
-	f.Connect(connections{f.conns, fs.falcon, fs.roce})
+	f.Connect(connections{f.conns, f})
 	f.adopt(now)
 	if err := f.Credits.Guarantee(c.Guarantee.Cost()); err != nil {
 		return nil, fmt.Errorf("function %s: guarantee: %w: lower it, or raise credits.host", id, err)
@@ -260,6 +261,9 @@ func (f *member) adopt(now falcon.Time) {
 	}
 	f.Adopt(now, is)
 }
+
+// transport returns rdma.transport of the function.
+func (f *member) transport() string { return cmp.Or(f.cfg.Transport, f.set.cfg.RDMA.Transport) }
 
 func functionLimits(l *config.Limits, mtu int) verbs.Limits {
 	limits := verbs.Limits{

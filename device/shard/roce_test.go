@@ -31,8 +31,11 @@ func newRoCEWorld(t testing.TB, transport string, imp sim.Impairment) *virtual {
 	return v
 }
 
-// roceOf returns the RoCE port of a driver's function.
-func (d *driver) roceOf() *roce.Port { return d.fn.Verbs().RoCE() }
+// roceOf returns the RoCE port of a driver's function; nil: it has none.
+func (d *driver) roceOf() *roce.Port {
+	p, _ := d.fn.Verbs().Port().(*roce.Port)
+	return p
+}
 
 // badWire loses, duplicates and reorders packets.
 var badWire = sim.Impairment{Delay: 50_000, Jitter: 20_000, Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, ReorderDelay: 100_000}
@@ -61,6 +64,28 @@ func TestRoCE(t *testing.T) {
 			t.Errorf("a WRITE to a queue pair that is gone: %s", cqe.Status)
 		}
 	})
+}
+
+// TestAFunctionsTransportCountsBeforeTheNICs: functions whose transport is roce exchange over RoCEv2
+// on NICs with rdma.transport falcon, and functions whose transport is falcon have no port on NICs
+// with roce.
+func TestAFunctionsTransportCountsBeforeTheNICs(t *testing.T) {
+	for _, own := range []string{config.TransportRoCE, config.TransportFalcon} {
+		nic := map[string]string{config.TransportRoCE: config.TransportFalcon, config.TransportFalcon: config.TransportRoCE}[own]
+		v := newPortWorldWith(t, 5, func(_ int, c *config.Config) {
+			c.RDMA.Transport = nic
+			for i := range c.Functions[0].VFs {
+				c.Functions[0].VFs[i].Transport = own
+			}
+		})
+		a, b := drivers(v)
+		wiredPair(v, a, b, false)
+		exchange(t, a, b, 5000)
+		overFalcon := v.sum(0, func(s *Shard) uint64 { return s.counters.txPackets })
+		if roce := a.fn.Verbs().Port() != nil; roce != (own == config.TransportRoCE) || roce != (overFalcon == 0) {
+			t.Errorf("NIC %s, function %s: a port %t, %d packets over Falcon", nic, own, roce, overFalcon)
+		}
+	}
 }
 
 // TestRoCEDatagrams sends datagrams over RoCEv2.
@@ -104,7 +129,7 @@ func TestTransportAuto(t *testing.T) {
 	host := newOutside(v, 1, addr)
 	a = newDriver(v, 0, 2)
 	a.setUp()
-	c := host.port.Open(v.now, roce.Way{Peer: a.fn.Addr}, nil)
+	c := host.port.Open(v.now, transport.Way{Peer: a.fn.Addr}, nil).(*roce.Conn)
 	end := &outsideEnd{memory: make([]byte, 64<<10)}
 	end.attach(t, c, 77, a.qpn)
 	a.toRTR(77, addr.As16())
@@ -142,7 +167,7 @@ func (h *outside) CreditsChanged() {}
 func newOutside(v *virtual, nic int, addr netip.Addr) *outside {
 	h := &outside{v: v, nic: nic}
 	h.engine = roce.New(h)
-	h.port = h.engine.NewPort(addr, 1500)
+	h.port = h.engine.NewPort(addr, 1500, nil).(*roce.Port)
 	return h
 }
 

@@ -19,6 +19,7 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/trace"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // Shard owns functions with all their objects and connections. All its state belongs to one
@@ -31,15 +32,15 @@ type Shard struct {
 	core  Core
 	peers map[cm.HostID]*peer
 
-	in     *receiver
-	out    *sender
-	probes *probes
-	funcs  *functionSet
-	falcon *falconWire
-	roce   *roceWire
-	plain  *plainIP
-	others *others // the NIC's other shards; nil: there are none
-	uplink *uplink
+	in       *receiver
+	out      *sender
+	probes   *probes
+	funcs    *functionSet
+	falcon   *falconWire
+	networks *networks
+	plain    *plainIP
+	others   *others // the NIC's other shards; nil: there are none
+	uplink   *uplink
 
 	rdma    *rdma.Engine
 	txSAs   *security.TxSAs // keys that we seal with
@@ -60,7 +61,8 @@ type Shard struct {
 // made in the order in which they use each other, the lowest first.
 func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, error) {
 	s := &Shard{
-		index: index, cfg: cfg, core: core, peers: peersOf(cfg), rdma: rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg)}),
+		index: index, cfg: cfg, core: core, peers: peersOf(cfg),
+		rdma: rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg), Wires: transport.Options{Congestion: cfg.RDMA.Congestion}}),
 	}
 	s.inbox.AnswerBy(s.answer)
 	s.log = &loglimit.Log{To: log, Later: func(write func()) { s.effects.Add(effect.Func(write)) }}
@@ -77,7 +79,7 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 	s.txSAs = security.NewTxSAs(encap, core)
 	s.plain = newPlainIP(s)
 	enabled := pfvf.NewTable(maxFunctions)
-	s.roce = newRoCE(s, enabled)
+	s.networks = newNetworks(s, enabled)
 	s.falcon = newFalcon(s)
 	s.funcs = newFunctionSet(s, enabled)
 	parsing := guard{&s.drops, s.log}
@@ -90,7 +92,7 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 		opener: core.Opener(), encap: encap, peers: s.peers, mode: cfg.PSP.Mode, refused: core.SPIRefused,
 	}
 	s.out = &sender{
-		uplink: s.uplink, falcon: s.falcon, roce: s.roce, capture: &s.capture, drops: &s.drops, counters: &s.counters, host: s.funcs.host,
+		uplink: s.uplink, falcon: s.falcon, networks: s.networks, capture: &s.capture, drops: &s.drops, counters: &s.counters, host: s.funcs.host,
 		plain: &plainOut{uplink: s.uplink, gw: s.plain.gw, capture: &s.capture, guard: parsing, drops: &s.drops},
 	}
 	if err = s.plain.populate(cfg); err != nil {

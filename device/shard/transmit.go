@@ -15,7 +15,7 @@ type sender struct {
 	uplink   *uplink
 	falcon   *falconWire
 	plain    *plainOut
-	roce     *roceWire
+	networks *networks
 	others   *others // nil: there are no other shards
 	capture  *captures
 	drops    *dropCounts
@@ -52,7 +52,7 @@ func (s *sender) transmit(now falcon.Time) bool {
 		more = s.plain.transmit(now, plain)
 	}
 	more = s.transmitFalcon(now, burst) || more
-	more = s.roce.transmit(now, s.plain) || more
+	more = s.networks.transmit(now, s.plain) || more
 	if !s.portsFirst {
 		more = s.plain.transmit(now, plain) || more
 	}

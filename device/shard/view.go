@@ -137,10 +137,13 @@ func (view View) Connections(now falcon.Time, id pfvf.ID) (list []control.Connec
 	if f == nil || f.Verbs() == nil {
 		return nil
 	}
-	network, conns := f.Verbs().PortConns()
-	for _, c := range conns {
+	p := networkPortOf(f.Verbs())
+	if p == nil {
+		return nil
+	}
+	for _, c := range p.Conns() {
 		list = append(list, control.Connection{
-			Wire: network, Function: id.String(), PeerAddress: c.At.String(), Tenant: f.conns.Tenant, State: c.State, QPN: c.QPN, PeerQPN: c.Peer,
+			Wire: p.in.Kind.Name, Function: id.String(), PeerAddress: c.At.String(), Tenant: f.conns.Tenant, State: c.State, QPN: c.QPN, PeerQPN: c.Peer,
 			MTU: c.MTU, Retransmits: c.Again, AgeMS: (now - c.Opened) / 1e6, Cwnd: float64(c.Window), RTTNS: c.Trip,
 		})
 	}
@@ -303,9 +306,9 @@ func (view View) Counters() control.Counters {
 	counters.OfShard.Add(v, &c)
 	counters.AddFalcon(v, falcon)
 	counters.OfRDMA.Add(v, &rdma)
-	for name, table := range counters.OfNetwork {
-		ports := s.rdma.PortStats(name)
-		table.Add(v, &ports)
+	for _, n := range s.networks.all {
+		ports := n.Stats()
+		counters.OfNetwork[n.Kind.Name].Add(v, &ports)
 	}
 	counters.AddUnderlay(v, s.uplink.underlay.Stats()[:])
 	s.plain.counts(v)

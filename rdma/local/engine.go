@@ -7,8 +7,12 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/timer"
+	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
+
+// Kind is RDMA over Falcon's packets inside one NIC.
+var Kind = transport.Kind{Name: rof.Loopback, New: func(h transport.Host, _ transport.Options) transport.Wire { return New(h) }}
 
 // Engine carries the connections inside one NIC.
 type Engine struct {

@@ -34,7 +34,7 @@ func open(o conformance.Options, seed uint64, net sim.Impairment) *conformance.P
 	a, b := w.connect(0), w.connect(1)
 	if o.Narrow {
 		limit := credit.Cost{credit.ReqPktTx: 3, credit.ReqBufTx: 40, credit.ReqPktRx: 3, credit.ReqBufRx: 40, credit.DataPktTx: 3, credit.DataBufTx: 40}
-		a = w.ports[0].Open(0, roce.Way{Peer: w.ports[1].Addr}, credit.New(nil, limit))
+		a = w.ports[0].Open(0, transport.Way{Peer: w.ports[1].Addr}, credit.New(nil, limit)).(*roce.Conn)
 	}
 	return &conformance.Pair{A: a, B: b, Lossy: net.Loss > 0, Step: func(now transport.Time) transport.Time { return w.step(now) }}
 }

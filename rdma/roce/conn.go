@@ -211,8 +211,8 @@ func (x *end) finish(h *wire.Headers, b []byte, n int) int {
 	return end + wire.ICRCLen
 }
 
-// MaxOverhead is the maximum length of a packet without its data.
-const MaxOverhead = wire.MaxOverhead + wire.MaxHeaderLen
+// maxOverhead is the maximum length of a packet without its data.
+const maxOverhead = wire.MaxOverhead + wire.MaxHeaderLen
 
 // overhead returns the maximum length of a packet with data, without the data.
 func overhead(w *wire.Way) int {

@@ -33,11 +33,11 @@ func sender(t *testing.T, mtu int) (*peer, *roce.Destination, *verbs.Objects) {
 	to := p.ports[0].To(&verbs.Address{
 		GID:  [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 2},
 		Path: verbs.Path{TrafficClass: 0x83, HopLimit: 9},
-	})
+	}, true)
 	if to == nil {
 		t.Fatal("no destination")
 	}
-	return p, to, of
+	return p, to.(*roce.Destination), of
 }
 
 func send(to *roce.Destination, n int, from verbs.Waiter) verbs.Sent {
@@ -153,7 +153,7 @@ func TestDestinationFamily(t *testing.T) {
 	v4, v6 := [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 2}, [16]byte{0: 0xfd, 15: 2}
 	for _, is6 := range []bool{false, true} {
 		port := newWorld(1, is6, 1500, sim.Impairment{}).ports[0]
-		if (port.To(&verbs.Address{GID: v4}) != nil) == is6 || (port.To(&verbs.Address{GID: v6}) != nil) != is6 {
+		if (port.To(&verbs.Address{GID: v4}, true) != nil) == is6 || (port.To(&verbs.Address{GID: v6}, true) != nil) != is6 {
 			t.Errorf("IPv6 %t: destinations of the other family", is6)
 		}
 	}

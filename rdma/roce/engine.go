@@ -18,6 +18,36 @@ import (
 // Name is the wire's name for operators.
 const Name = "roce"
 
+// Kind is RoCEv2.
+var Kind = transport.Kind{
+	Name:      Name,
+	New:       open,
+	Takes:     transport.Claim{Protocol: wire.Protocol, Port: wire.Port},
+	Groups:    true,
+	MaxPacket: maxPacket,
+	Counters: []transport.Counter{
+		{Name: "again", Help: "Requests sent again.", Of: func(s *transport.PortStats) uint64 { return s.Again }},
+		{Name: "cnps", Help: "Congestion notifications received.", Of: func(s *transport.PortStats) uint64 { return s.CNPs }},
+		{Name: "cnps_sent", Help: "Congestion notifications sent.", Of: func(s *transport.PortStats) uint64 { return s.CNPsSent }},
+		{Name: "marked", Help: "Packets received with a mark of congestion.", Of: func(s *transport.PortStats) uint64 { return s.Marked }},
+		{Name: "missing", Help: "Times that a packet of a request or an answer was found missing.", Of: func(s *transport.PortStats) uint64 { return s.Missing }},
+		{Name: "received", Help: "Packets received that were for somebody.", Of: func(s *transport.PortStats) uint64 { return s.Received }},
+		{Name: "refused", Help: "Requests of peers answered with an error.", Of: func(s *transport.PortStats) uint64 { return s.Refused }},
+		{Name: "sent", Help: "Packets sent.", Of: func(s *transport.PortStats) uint64 { return s.Sent }},
+		{Name: "strange", Help: "Packets received for nobody: no such queue pair, or other addresses, partition or service than its own.", Of: func(s *transport.PortStats) uint64 { return s.Strange }},
+		{Name: "timeouts", Help: "Times that nothing was answered in time.", Of: func(s *transport.PortStats) uint64 { return s.Timeouts }},
+		{Name: "wrong", Help: "Packets received that are no RoCEv2, or have a wrong ICRC.", Of: func(s *transport.PortStats) uint64 { return s.Wrong }},
+	},
+}
+
+func open(h transport.Host, o transport.Options) transport.Wire {
+	e := New(h)
+	if a, ok := cc.Lookup(o.Congestion); ok {
+		e.UseCongestion(a)
+	}
+	return e
+}
+
 // traced is the wire's number in traces. Packets have a PSN, and no RSN or identifier of a
 // connection.
 var traced = trace.AddWire(&trace.Wire{Name: Name, Opcode: func(op uint8) string { return wire.Opcodes.Name(ib.Opcode(op)) }})
@@ -45,7 +75,7 @@ type Engine struct {
 	in     wire.Headers // of the packet that arrived
 }
 
-var _ transport.Driven = (*Engine)(nil)
+var _ transport.Network = (*Engine)(nil)
 
 // New makes an engine without ports.
 func New(host transport.Host) *Engine {
@@ -58,16 +88,15 @@ func New(host transport.Host) *Engine {
 // any.
 func (e *Engine) UseCongestion(a cc.Algorithm) { e.congestion = a }
 
-// NewPort makes a port for a function with the given address, in a network that carries IP packets
-// of mtu bytes.
-func (e *Engine) NewPort(addr netip.Addr, mtu int) *Port {
-	p := &Port{Addr: addr, MTU: mtu, e: e, conns: map[uint32]*Conn{}}
+// NewPort implements transport.Network. It returns a *Port.
+func (e *Engine) NewPort(addr netip.Addr, mtu int, owner any) transport.Port {
+	p := &Port{Addr: addr, MTU: mtu, owner: owner, e: e, conns: map[uint32]*Conn{}}
 	p.datagrams.port = p
 	e.ports[p] = struct{}{}
 	return p
 }
 
-// Stats sums the counters of all ports, closed ones included.
+// Stats implements transport.Network.
 func (e *Engine) Stats() transport.PortStats {
 	sum := e.closed
 	for p := range e.ports {
@@ -76,10 +105,8 @@ func (e *Engine) Stats() transport.PortStats {
 	return sum
 }
 
-// Transmit writes the next packet into b, which has room for the longest one, and returns its
-// length and its port; 0 if there is none now. Ports share the bandwidth by their functions'
-// weights (package fair).
-func (e *Engine) Transmit(now transport.Time, b []byte) (n int, from *Port) {
+// Transmit implements transport.Network. Package fair shares the bandwidth.
+func (e *Engine) Transmit(now transport.Time, b []byte) (n int, from transport.Port) {
 	for p := e.round.Next(); p != nil; p = e.round.Next() {
 		if n = p.transmit(now, b); n > 0 {
 			p.flow.Charge(n)
@@ -94,7 +121,7 @@ func (e *Engine) Transmit(now transport.Time, b []byte) (n int, from *Port) {
 	return 0, nil
 }
 
-// Waiting reports whether Transmit may have something.
+// Waiting implements transport.Network.
 func (e *Engine) Waiting() bool { return !e.round.Empty() }
 
 // Run implements transport.Driven.

@@ -40,7 +40,7 @@ func newPeer(t testing.TB, e transport.Endpoint, change ...func(*transport.Terms
 // attach does so in a world that there is.
 func (p *peer) attach(e transport.Endpoint, change ...func(*transport.Terms)) {
 	p.t.Helper()
-	p.conn = p.ports[0].Open(0, roce.Way{Peer: p.ports[1].Addr}, p.credits)
+	p.conn = p.ports[0].Open(0, transport.Way{Peer: p.ports[1].Addr}, p.credits).(*roce.Conn)
 	p.way = wire.Way{Src: p.ports[1].Addr, Dst: p.ports[0].Addr, Hops: 64, SrcPort: 0xc000}
 	x := transport.Terms{
 		Endpoint: e, QPN: 17, Peer: 18, PathMTU: segment, Serves: 16, Reads: 16, PSN: 100,

@@ -19,10 +19,10 @@ import (
 
 // Port is a function in its network.
 type Port struct {
-	Addr  netip.Addr // of the function
-	MTU   int        // longest IP packet
-	Owner any        // the engine's owner's
+	Addr netip.Addr // of the function
+	MTU  int        // longest IP packet
 
+	owner  any
 	e      *Engine
 	closed bool
 	conns  map[uint32]*Conn // by queue pair
@@ -36,23 +36,23 @@ type Port struct {
 	notices   notices
 }
 
-// Way says how a connection's packets travel.
-type Way struct {
-	Peer      netip.Addr
-	Class     uint8  // traffic class, without ECN
-	Hops      uint8  // 0: 64
-	FlowLabel uint32 // 0: by the queue pairs' numbers
-}
+var (
+	_ transport.Port     = (*Port)(nil)
+	_ transport.Opener   = (*Port)(nil)
+	_ verbs.Destinations = (*Port)(nil)
+)
 
-// UDPPort is the port that all packets go to (Annex A17, CA17-20).
-const UDPPort = wire.Port
+// Owner implements transport.Port.
+func (p *Port) Owner() any { return p.owner }
+
+// Move implements transport.Port.
+func (p *Port) Move(owner any, mtu int) { p.owner, p.MTU = owner, mtu }
 
 // usualHops is what packets begin with where nobody says otherwise.
 const usualHops = 64
 
-// Open makes a connection, to be given to a queue pair. credits is where it takes what it sends
-// from; nil: nowhere.
-func (p *Port) Open(now transport.Time, w Way, credits *credit.Node) *Conn {
+// Open implements transport.Opener. It returns a *Conn.
+func (p *Port) Open(now transport.Time, w transport.Way, credits *credit.Node) transport.Conn {
 	c := &Conn{end: end{e: p.e, port: p, way: p.way(w)}, opened: now}
 	c.end.conn, c.requester.end, c.responder.end = c, &c.end, &c.end
 	c.requester.credits = credits
@@ -61,7 +61,7 @@ func (p *Port) Open(now transport.Time, w Way, credits *credit.Node) *Conn {
 }
 
 // way is what the headers of packets that go a way have in common.
-func (p *Port) way(w Way) wire.Way {
+func (p *Port) way(w transport.Way) wire.Way {
 	hops := w.Hops
 	if hops == 0 {
 		hops = usualHops
@@ -84,14 +84,17 @@ func source(flow, qpn, peer uint32) uint16 {
 	return firstSource | uint16(flow^flow>>14)&0x3fff
 }
 
-// quantum is a packet of the largest path MTU: a port sends about as much in its turn.
-const quantum = 4096 + MaxOverhead
+// maxPacket is the length of a packet of the largest path MTU. A port sends about as much in its turn
+// (quantum).
+const (
+	maxPacket = 4096 + maxOverhead
+	quantum   = maxPacket
+)
 
-// SetWeight makes the port send so many times what one of weight 1 does; 0 is 1.
+// SetWeight implements transport.Port.
 func (p *Port) SetWeight(weight int) { p.flow.Weight = weight }
 
-// Hold keeps the port's datagrams back, or ends that: one that it sent to a group is not with all
-// yet.
+// Hold implements transport.Port. Datagrams keep their order, so all of them wait.
 func (p *Port) Hold(on bool) {
 	p.datagrams.held = on
 	if !on && p.waits() {
@@ -99,7 +102,7 @@ func (p *Port) Hold(on bool) {
 	}
 }
 
-// ChargeCopy charges the port for one more copy of n bytes of what it sent last.
+// ChargeCopy implements transport.Port.
 func (p *Port) ChargeCopy(n int) { p.flow.Charge(n) }
 
 // waits reports whether the port may have something to send.
@@ -155,7 +158,7 @@ func (p *Port) leave(c *Conn) {
 	}
 }
 
-// Close ends the port. Its queue pairs have gone.
+// Close implements transport.Port.
 func (p *Port) Close() {
 	if !p.closed {
 		p.e.closed.Add(&p.stats)
@@ -174,17 +177,17 @@ func (p *Port) Close() {
 // Serve has the port carry the datagrams of a function's queue pairs.
 func (p *Port) Serve(of *verbs.Objects) { p.datagrams.of = of }
 
-// To returns what carries datagrams to an address; nil if that is of another family than the
-// port's.
-func (p *Port) To(a *verbs.Address) *Destination {
+// To implements verbs.Destinations. It returns nil for an address of another family than the
+// port's; datagrams to all others are ordered.
+func (p *Port) To(a *verbs.Address, _ bool) verbs.Destination {
 	peer := Address(a.GID)
 	if peer.Is4() != p.Addr.Is4() {
 		return nil
 	}
-	return &Destination{port: p, way: p.way(Way{Peer: peer, Class: a.TrafficClass, Hops: a.HopLimit, FlowLabel: a.FlowLabel})}
+	return &Destination{port: p, way: p.way(transport.Way{Peer: peer, Class: a.TrafficClass, Hops: a.HopLimit, FlowLabel: a.FlowLabel})}
 }
 
-// Conns are the port's connections, in the order of their queue pairs.
+// Conns implements transport.Port.
 func (p *Port) Conns() (list []transport.PortConn) {
 	for _, qpn := range slices.Sorted(maps.Keys(p.conns)) {
 		c := p.conns[qpn]
@@ -203,7 +206,7 @@ func (p *Port) Conns() (list []transport.PortConn) {
 	return list
 }
 
-// Stats returns the counters.
+// Stats implements transport.Port.
 func (p *Port) Stats() transport.PortStats { return p.stats }
 
 // Receive takes an IP packet for the port, UDP 4791. An invalid packet is silently dropped (Annex
@@ -212,9 +215,7 @@ func (p *Port) Receive(now transport.Time, packet []byte) {
 	p.receive(now, packet, &recipients{most: math.MaxInt})
 }
 
-// Share is Receive for a packet to a group, of which it serves at most most queue pairs, from the
-// one with index first on. It returns how many got the packet, and whether there are more, from
-// index first+n on.
+// Share implements transport.Port.
 func (p *Port) Share(now transport.Time, packet []byte, first, most int) (n int, more bool) {
 	to := recipients{first: first, most: most}
 	p.receive(now, packet, &to)
@@ -253,7 +254,7 @@ func (p *Port) receive(now transport.Time, packet []byte, to *recipients) {
 			p.stats.Received++
 		}
 		if p.datagrams.take(now, way.Dst, h, packet, data, to) && marked && to.first == 0 {
-			back := p.way(Way{Peer: way.Src, Class: way.Class})
+			back := p.way(transport.Way{Peer: way.Src, Class: way.Class})
 			back.SrcPort = source(0, h.BTH.DestQP, h.Datagram.SourceQP)
 			p.notices.owe(now, back, h)
 			p.enter()
@@ -269,8 +270,7 @@ func (p *Port) receive(now transport.Time, packet []byte, to *recipients) {
 	c.receive(now, h, data, marked)
 }
 
-// NoteSent notes that the packet that Transmit made is sealed, or that it goes to a port of this
-// NIC as it is.
+// NoteSent implements transport.Port.
 func (p *Port) NoteSent(sealed bool) {
 	if p.datagrams.of == nil || p.datagrams.of.Account.Trace == nil {
 		return

@@ -68,17 +68,17 @@ func TestAttachTerms(t *testing.T) {
 func TestWay(t *testing.T) {
 	for _, c := range []struct {
 		v6          bool
-		way         roce.Way
+		way         transport.Way
 		class, hops uint8
 		flow        uint32
 	}{
-		{false, roce.Way{}, wire.ECT0, 64, 0},
-		{false, roce.Way{Class: 0xff, Hops: 1}, 0xfc | wire.ECT0, 1, 0},
-		{true, roce.Way{Class: 0x21, Hops: 255, FlowLabel: 0xabcde}, 0x20 | wire.ECT0, 255, 0xabcde},
+		{false, transport.Way{}, wire.ECT0, 64, 0},
+		{false, transport.Way{Class: 0xff, Hops: 1}, 0xfc | wire.ECT0, 1, 0},
+		{true, transport.Way{Class: 0x21, Hops: 255, FlowLabel: 0xabcde}, 0x20 | wire.ECT0, 255, 0xabcde},
 	} {
 		p := &peer{world: newWorld(1, c.v6, 1500, sim.Impairment{}), t: t, now: 1e9}
 		c.way.Peer = p.ports[1].Addr
-		conn := p.ports[0].Open(0, c.way, nil)
+		conn := p.ports[0].Open(0, c.way, nil).(*roce.Conn)
 		attach(t, conn, &target{serving: true}, 17, 18)
 		p.conn = conn
 		p.posts(abi.OpWrite, 8)
@@ -92,7 +92,7 @@ func TestWay(t *testing.T) {
 // source is the UDP source port of a connection.
 func source(t *testing.T, flow, qpn, other uint32) uint16 {
 	p := &peer{world: newWorld(1, true, 1500, sim.Impairment{}), t: t, now: 1e9}
-	p.conn = p.ports[0].Open(0, roce.Way{Peer: p.ports[1].Addr, FlowLabel: flow}, nil)
+	p.conn = p.ports[0].Open(0, transport.Way{Peer: p.ports[1].Addr, FlowLabel: flow}, nil).(*roce.Conn)
 	attach(t, p.conn, &target{serving: true}, qpn, other)
 	p.posts(abi.OpWrite, 8)
 	return p.hears()[0].way.SrcPort
@@ -223,8 +223,8 @@ func TestNothingToSend(t *testing.T) {
 	idle.attach(&scripted{target: target{serving: true}})
 	idle.posts(abi.OpWrite, 8)
 	idle.hears()
-	second := w.engines[0].NewPort(netip.MustParseAddr("10.0.0.5"), 1500)
-	conn := second.Open(0, roce.Way{Peer: w.ports[1].Addr}, nil)
+	second := w.engines[0].NewPort(netip.MustParseAddr("10.0.0.5"), 1500, nil).(*roce.Port)
+	conn := second.Open(0, transport.Way{Peer: w.ports[1].Addr}, nil).(*roce.Conn)
 	attach(t, conn, &scripted{target: target{serving: true}}, 33, 34)
 	idle.acks(100) // which has it look whether there is more
 	if _, err := conn.Issue(1e9, &transport.Request{Length: 8, WQE: abi.SendWQE{Opcode: abi.OpWrite}}); err != nil {
@@ -333,10 +333,10 @@ type flood struct {
 // newFlood makes one with some connections. credits is the function's share of the NIC's.
 func newFlood(t *testing.T, e *roce.Engine, addr string, weight, conns int, credits *credit.Node) *flood {
 	t.Helper()
-	f := &flood{port: e.NewPort(netip.MustParseAddr(addr), 1500), requests: make([]transport.Request, conns)}
+	f := &flood{port: e.NewPort(netip.MustParseAddr(addr), 1500, nil).(*roce.Port), requests: make([]transport.Request, conns)}
 	f.port.SetWeight(weight)
 	for i := range conns {
-		c := f.port.Open(0, roce.Way{Peer: netip.MustParseAddr("10.0.0.9")}, credits)
+		c := f.port.Open(0, transport.Way{Peer: netip.MustParseAddr("10.0.0.9")}, credits).(*roce.Conn)
 		attachMTU(t, c, &target{serving: true}, uint32(100+i), uint32(200+i), 1024)
 		f.conns = append(f.conns, c)
 	}
@@ -365,7 +365,7 @@ func TestWeights(t *testing.T) {
 	w := newWorld(1, false, 1500, sim.Impairment{})
 	e := w.engines[0]
 	floods := []*flood{newFlood(t, e, "10.0.1.1", 1, 8, nil), newFlood(t, e, "10.0.1.2", 3, 4, nil)}
-	by := map[*roce.Port]*flood{}
+	by := map[transport.Port]*flood{}
 	for _, f := range floods {
 		by[f.port] = f
 		f.refill(t, 1e9)

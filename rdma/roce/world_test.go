@@ -28,7 +28,7 @@ func newWorld(seed uint64, v6 bool, mtu int, net sim.Impairment) *world {
 	w := &world{}
 	for i := range w.engines {
 		w.engines[i] = roce.New(host{&w.engines[i]})
-		w.ports[i] = w.engines[i].NewPort(netip.MustParseAddr(addresses[v6][i]), mtu)
+		w.ports[i] = w.engines[i].NewPort(netip.MustParseAddr(addresses[v6][i]), mtu, nil).(*roce.Port)
 		w.links[i] = sim.NewLink(seed*2+uint64(i), net)
 	}
 	return w
@@ -36,7 +36,7 @@ func newWorld(seed uint64, v6 bool, mtu int, net sim.Impairment) *world {
 
 // connect opens the end of a connection at a NIC.
 func (w *world) connect(i int) *roce.Conn {
-	return w.ports[i].Open(0, roce.Way{Peer: w.ports[1-i].Addr}, nil)
+	return w.ports[i].Open(0, transport.Way{Peer: w.ports[1-i].Addr}, nil).(*roce.Conn)
 }
 
 // step does all that can be done at now.

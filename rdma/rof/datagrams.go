@@ -418,10 +418,10 @@ func (l *Link) packetType() uint8 {
 }
 
 const (
-	ipv6Len    = 40
-	ipv4Len    = 20
-	protoUDP   = 17
-	roceHeader = 8 + 12 + 8 + 4 // UDP, BTH, DETH, ICRC: the headers of RoCEv2 around the data
+	ipv6Len  = 40
+	ipv4Len  = 20
+	protoUDP = 17
+	envelope = 8 + 12 + 8 + 4 // UDP, BTH, DETH, ICRC: the headers of RoCEv2 around the data
 )
 
 // putGRH writes what real NICs put before a datagram of n bytes of data and immediate data: the
@@ -430,7 +430,7 @@ const (
 // tell the two apart.
 func (l *Link) putGRH(b *[verbs.GRHSize]byte, n int) {
 	clear(b[:])
-	length := roceHeader + ib.Padded(n)
+	length := envelope + ib.Padded(n)
 	if !verbs.IsIPv4(l.to.GID) {
 		binary.BigEndian.PutUint32(b[0:], 6<<28|uint32(l.to.TrafficClass)<<20)
 		binary.BigEndian.PutUint16(b[4:], uint16(length))

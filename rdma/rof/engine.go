@@ -17,6 +17,9 @@ const (
 	Loopback = "loopback"
 )
 
+// Kind is RDMA over Falcon. The shard gives its engine Falcon.
+var Kind = transport.Kind{Name: Name, New: func(transport.Host, transport.Options) transport.Wire { return New() }}
+
 // Numbers of the wires in traces.
 var (
 	overFalcon = trace.AddWire(&trace.Wire{Name: Name, Opcode: opcodeName, Conns: true})

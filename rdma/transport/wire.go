@@ -1,5 +1,39 @@
 package transport
 
+// Kind describes a kind of wire: what a wire brings with it. Package rdma lists all kinds.
+type Kind struct {
+	Name string // for the configuration and operators
+	New  func(Host, Options) Wire
+
+	// Of a Network only:
+	Takes     Claim
+	Groups    bool // ports take packets to multicast groups too
+	MaxPacket int  // bytes of the longest IP packet
+	Counters  []Counter
+}
+
+// IsNetwork reports whether the wires of this kind are Networks.
+func (k *Kind) IsNetwork() bool { return k.Takes != Claim{} }
+
+// Claim names the IP packets for a function's address that belong to a wire and not to the guest
+// behind the function's port.
+type Claim struct {
+	Protocol uint8  // of IP
+	Port     uint16 // destination
+}
+
+// Counter is one of the counters of a Network's ports.
+type Counter struct {
+	Name, Help string
+	Of         func(*PortStats) uint64
+}
+
+// Options holds what the configuration sets of wires. Each wire takes what concerns it; zero values
+// mean its defaults.
+type Options struct {
+	Congestion string // name of an algorithm of congestion control, which was checked
+}
+
 // Wire is one kind of transport in an engine, with what the engine needs for all its connections
 // together. Each wire has its own way to open connections; the code that opens them assigns them to
 // queue pairs.

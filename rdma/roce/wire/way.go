@@ -16,14 +16,16 @@ var (
 	ErrICRC = errors.New("rdma/roce/wire: wrong ICRC")
 )
 
-// Port is the UDP destination port of RoCEv2 (Annex A17, CA17-20).
-const Port = 4791
+// All packets go to this port of UDP (Annex A17, CA17-20).
+const (
+	Protocol = 17
+	Port     = 4791
+)
 
 const (
-	ipv4Len  = 20
-	ipv6Len  = 40
-	udpLen   = 8
-	protoUDP = 17
+	ipv4Len = 20
+	ipv6Len = 40
+	udpLen  = 8
 
 	dontFragment = 0x4000 // flags and fragment offset of IPv4 (CA17-7, CA17-8)
 
@@ -82,7 +84,7 @@ func (w *Way) putIPv4(b []byte) {
 	b[0], b[1] = 0x45, w.Class
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 	binary.BigEndian.PutUint32(b[4:], dontFragment) // identification 0
-	b[8], b[9] = w.Hops, protoUDP
+	b[8], b[9] = w.Hops, Protocol
 	s, d := w.Src.As4(), w.Dst.As4()
 	copy(b[12:], s[:])
 	copy(b[16:], d[:])
@@ -116,13 +118,13 @@ func checksummed(b []byte, ip int) bool {
 	if ip != ipv4Len {
 		addresses = b[8:ipv6Len]
 	}
-	return sum(uint32(sum(protoUDP+uint32(len(u)), addresses)), u) == 0xffff
+	return sum(uint32(sum(Protocol+uint32(len(u)), addresses)), u) == 0xffff
 }
 
 func (w *Way) putIPv6(b []byte) {
 	binary.BigEndian.PutUint32(b, 6<<28|uint32(w.Class)<<20|w.Flow&0xfffff)
 	binary.BigEndian.PutUint16(b[4:], uint16(len(b)-ipv6Len))
-	b[6], b[7] = protoUDP, w.Hops
+	b[6], b[7] = Protocol, w.Hops
 	s, d := w.Src.As16(), w.Dst.As16()
 	copy(b[8:], s[:])
 	copy(b[24:], d[:])
@@ -161,7 +163,7 @@ func (w *Way) parseIP(b []byte) (n int, err error) {
 	case len(b) < ipv4Len:
 		return 0, ib.ErrShort
 	case b[0] == 0x45:
-		if int(binary.BigEndian.Uint16(b[2:])) != len(b) || binary.BigEndian.Uint16(b[6:]) != dontFragment || b[9] != protoUDP {
+		if int(binary.BigEndian.Uint16(b[2:])) != len(b) || binary.BigEndian.Uint16(b[6:]) != dontFragment || b[9] != Protocol {
 			return 0, ErrIP
 		}
 		w.Class, w.Hops = b[1], b[8]
@@ -171,7 +173,7 @@ func (w *Way) parseIP(b []byte) (n int, err error) {
 		return 0, ErrIP
 	case len(b) < ipv6Len:
 		return 0, ib.ErrShort
-	case int(binary.BigEndian.Uint16(b[4:])) != len(b)-ipv6Len, b[6] != protoUDP:
+	case int(binary.BigEndian.Uint16(b[4:])) != len(b)-ipv6Len, b[6] != Protocol:
 		return 0, ErrIP
 	}
 	head := binary.BigEndian.Uint32(b)

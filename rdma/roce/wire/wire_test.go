@@ -233,7 +233,7 @@ func checksum(ip int, wrong uint16) func([]byte) []byte {
 		if ip == ipv4Len {
 			pseudo = append([]byte{}, b[12:ipv4Len]...)
 		}
-		pseudo = append(binary.BigEndian.AppendUint32(pseudo, uint32(len(b)-ip)), 0, 0, 0, protoUDP)
+		pseudo = append(binary.BigEndian.AppendUint32(pseudo, uint32(len(b)-ip)), 0, 0, 0, Protocol)
 		sign(b) // the checksum covers the ICRC, which takes it for ones
 		pseudo = append(pseudo, b[ip:]...)
 		total := 0

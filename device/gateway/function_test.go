@@ -55,14 +55,14 @@ func TestOnlyDriverSpeaksRoCE(t *testing.T) {
 			c.Addresses = append(slices.Clone(c.Addresses), second)
 			configure(n.g, n.a, c, true)
 			if driver {
-				n.a.SetFunction(rocePort, receiving(func([]byte) {}))
+				n.a.SetFunction(roceClaim, receiving(func([]byte) {}))
 			}
 			sent := len(n.send(bytes.Clone(tc.f), Offload{})) + len(n.output())
 			want, counted := 1, uint64(0)
 			if tc.drops && driver {
 				want, counted = 0, 1
 			}
-			if sent != want || n.a.Drops[DropRoCE] != counted {
+			if sent != want || n.a.Drops[DropForged] != counted {
 				t.Errorf("%s, with a driver %t: %d packets, drops %v", name, driver, sent, n.a.Drops)
 			}
 		}
@@ -71,9 +71,9 @@ func TestOnlyDriverSpeaksRoCE(t *testing.T) {
 	c := n.a.EndpointConfig
 	slices.Reverse(c.Addresses) // the function's is the first
 	configure(n.g, n.a, c, true)
-	n.a.SetFunction(rocePort, receiving(func([]byte) {}))
+	n.a.SetFunction(roceClaim, receiving(func([]byte) {}))
 	for i, f := range [][]byte{to(rocePort, v6A, v6C), fragmented6(to(rocePort, v6A, v6C), 0), fragmented6(to(rocePort, v6A, v6C), 8)} {
-		if n.send(f, Offload{}); n.a.Drops[DropRoCE] != uint64(min(i+1, 2)) {
+		if n.send(f, Offload{}); n.a.Drops[DropForged] != uint64(min(i+1, 2)) {
 			t.Errorf("IPv6, packet %d: drops %v", i, n.a.Drops)
 		}
 	}
@@ -98,7 +98,7 @@ func TestRoCEHeader(t *testing.T) {
 		b := make([]byte, ipv4Len+udpLen)
 		binary.BigEndian.PutUint16(b[ipv4Len+2:], tc.port)
 		h := header{proto: tc.proto, l4: ipv4Len, total: ipv4Len + tc.length, fragment: tc.fragment}
-		if h.wholeTo(b, rocePort) != tc.is {
+		if h.wholeTo(b, roceClaim) != tc.is {
 			t.Errorf("%s: RoCEv2 %t", name, !tc.is)
 		}
 	}
@@ -137,7 +137,7 @@ func TestRoCEOfFunctionsIsRouted(t *testing.T) {
 		"to a group, while down": {to: group4, n: 100, down: true, why: DropPortDown},
 	} {
 		n, received := newNet(t), 0
-		n.a.SetFunction(rocePort, receiving(func([]byte) { received++ }))
+		n.a.SetFunction(roceClaim, receiving(func([]byte) { received++ }))
 		if tc.alone {
 			n.g.routes.Learn(2, nil)
 		}
@@ -166,7 +166,7 @@ func TestRoCEOfFunctionsIsRouted(t *testing.T) {
 func TestFunctionGetsCompleteChecksums(t *testing.T) {
 	n := newNet(t)
 	var received []byte
-	n.b.SetFunction(rocePort, receiving(func(p []byte) { received = bytes.Clone(p) }))
+	n.b.SetFunction(roceClaim, receiving(func(p []byte) { received = bytes.Clone(p) }))
 	f := udp(t, gwA, macA, ipA, ipB, 1000)
 	ip := f[ethLen:]
 	binary.BigEndian.PutUint16(ip[ipv4Len+2:], rocePort)
@@ -190,7 +190,7 @@ func TestFunctionTakesRoCEAtItsFirstAddress(t *testing.T) {
 		received  int
 	}{{addrs("10.0.0.3", "10.0.0.8"), 1}, {addrs("10.0.0.8", "10.0.0.3"), 0}, {nil, 0}} {
 		n, received := newNet(t), 0
-		n.b.SetFunction(rocePort, receiving(func([]byte) { received++ }))
+		n.b.SetFunction(roceClaim, receiving(func([]byte) { received++ }))
 		c := n.b.EndpointConfig
 		c.Addresses = tc.addresses
 		n.g.Configure(n.b, c, true)
@@ -203,3 +203,5 @@ func TestFunctionTakesRoCEAtItsFirstAddress(t *testing.T) {
 
 // rocePort is the UDP port of the functions' packets in tests.
 const rocePort = 4791
+
+var roceClaim = Claim{protoUDP, rocePort}

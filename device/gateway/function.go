@@ -5,26 +5,32 @@ import (
 	"net/netip"
 )
 
-// RoCEv2 of the functions themselves: packets that a function sends are carried like plain IP, and
-// packets for a function that speaks RoCEv2 go to the function and not to its port.
+// Packets of the functions themselves, by RDMA over UDP or TCP: those that a function sends are
+// carried like plain IP, and those that it claims go to the function and not to its port.
 //
 //	function ─▶ FromFunction ─┬─▶ tunnel: as a frame of its port
 //	                          ├─▶ another endpoint: its port, or its function
 //	                          └─▶ itself
 //	tunnel, ports ─▶ takes? ─▶ function
 
-// SetFunction sets the callback that takes packets to a UDP port, for the function's own address
+// Claim names packets that belong to a function itself, and not to the guest behind its port.
+type Claim struct {
+	Protocol uint8  // UDP or TCP
+	Port     uint16 // destination
+}
+
+// SetFunction sets the callback that takes the packets of a claim, for the function's own address
 // and for groups; nil: the function takes none. Several queue pairs may receive a packet to a group.
 // take delivers it to at most most of them, starting with number first, and returns how many received
 // it and whether there are more.
-func (p *Endpoint) SetFunction(udp uint16, take func(packet []byte, first, most int) (n int, more bool)) {
-	p.udp, p.take = udp, take
+func (p *Endpoint) SetFunction(c Claim, take func(packet []byte, first, most int) (n int, more bool)) {
+	p.claim, p.take = c, take
 }
 
 // takes delivers a packet to the endpoint's function if it is for the function, which may use
-// packet until takes returns. If the guest speaks RoCEv2 itself through its port, it gets the
-// packets for the function's address only while no driver has the function (SetFunction), and those for
-// the port's other addresses always.
+// packet until takes returns. A guest that speaks the protocol itself through its port gets the
+// packets for the function's address only while no driver has the function (SetFunction), and those
+// for the port's other addresses always.
 func (p *Endpoint) takes(packet []byte, h *header, off Offload) bool {
 	if !p.wants(packet, h) {
 		return false
@@ -37,30 +43,31 @@ func (p *Endpoint) takes(packet []byte, h *header, off Offload) bool {
 
 // wants reports whether a packet is for the endpoint's function. packet must contain all headers.
 func (p *Endpoint) wants(packet []byte, h *header) bool {
-	return p.take != nil && h.wholeTo(packet, p.udp) && (h.dst.IsMulticast() || p.speaksFrom(h.dst))
+	return p.take != nil && h.wholeTo(packet, p.claim) && (h.dst.IsMulticast() || p.speaksFrom(h.dst))
 }
 
-// speaksFrom reports whether the endpoint's function speaks RoCEv2 from address a.
+// speaksFrom reports whether the endpoint's function itself sends from address a.
 func (p *Endpoint) speaksFrom(a netip.Addr) bool { return len(p.Addresses) > 0 && a == p.Addresses[0] }
 
-// wholeTo reports whether an unfragmented packet goes to a UDP port.
-func (h *header) wholeTo(packet []byte, udp uint16) bool { return !h.fragment && h.goesTo(packet, udp) }
+// wholeTo reports whether an unfragmented packet is one of a claim.
+func (h *header) wholeTo(packet []byte, c Claim) bool { return !h.fragment && h.goesTo(packet, c) }
 
-// goesTo reports whether a packet, or its first fragment, goes to a UDP port.
-func (h *header) goesTo(packet []byte, udp uint16) bool {
-	return h.proto == protoUDP && !h.later && h.total >= h.l4+udpLen && binary.BigEndian.Uint16(packet[h.l4+2:]) == udp
+// goesTo reports whether a packet, or its first fragment, is one of a claim. Headers of TCP are
+// longer than those of UDP and begin with the same two ports.
+func (h *header) goesTo(packet []byte, c Claim) bool {
+	return h.proto == c.Protocol && !h.later && h.total >= h.l4+udpLen && binary.BigEndian.Uint16(packet[h.l4+2:]) == c.Port
 }
 
-// forges reports whether the port's guest sent RoCEv2 from the address that the function itself
-// uses. Any program in the guest could end others' connections this way. A first fragment counts
-// too, since the receiver may reassemble packets.
+// forges reports whether the port's guest sent a packet of the function's claim from the address
+// that the function itself uses. Any program in the guest could end others' connections this way. A
+// first fragment counts too, since the receiver may reassemble packets.
 func (p *Endpoint) forges(packet []byte, h *header) bool {
-	return p.take != nil && h.goesTo(packet, p.udp) && p.speaksFrom(h.src)
+	return p.take != nil && h.goesTo(packet, p.claim) && p.speaksFrom(h.src)
 }
 
-// FromFunction takes a RoCEv2 packet that a port's function sent, not its guest. frame has room for
-// an Ethernet header in front of it. It works like FromPort, but sends no ICMP errors: the
-// transport detects losses itself.
+// FromFunction takes a packet that a port's function sent, not its guest. frame has room for an
+// Ethernet header in front of it. It works like FromPort, but sends no ICMP errors: the transport
+// detects losses itself.
 func (g *Gateway) FromFunction(p *Endpoint, frame []byte, f *Forward) (forward bool) {
 	defer g.survive(p, g.mark(), frame)
 	f.Tunnel, f.peers = nil, nil

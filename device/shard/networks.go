@@ -1,0 +1,247 @@
+package shard
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/loglimit"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+	"github.com/falcon-vnic/vnic/rdma/verbs"
+)
+
+// networks holds a shard's wires other than Falcon (rdma.Engine.Networks): the gateway carries their
+// packets like the plain IP of the functions' ports.
+//
+//	guest memory ▶ wire ▶ gateway ▶ seal ▶ underlay ▶ tx queue
+//	                         └────▶ port, or function, of this NIC
+//
+// By rdma.transport a function uses Falcon alone, one of these wires alone, or Falcon to vnic
+// functions and the first of these wires to all other addresses.
+type networks struct {
+	all   []*network
+	plain *plainIP
+	own   *pfvf.Table // enabled functions of the shard, by address
+	core  Core
+	most  credit.Cost  // the most that a connection may hold
+	now   *falcon.Time // time of the current Step
+	log   *loglimit.Log
+}
+
+func newNetworks(s *Shard, own *pfvf.Table) *networks {
+	ns := &networks{plain: s.plain, own: own, core: s.core, most: connectionCredits(s.cfg), now: &s.now, log: s.log}
+	for _, n := range s.rdma.Networks() {
+		ns.all = append(ns.all, &network{Network: n})
+		if n.Kind.Groups {
+			s.plain.gw.Groups = append(s.plain.gw.Groups, gateway.Claim(n.Kind.Takes))
+		}
+	}
+	return ns
+}
+
+// networkPort is what the shard keeps of a function's port in a network. It is the port's owner.
+type networkPort struct {
+	transport.Port
+	opener transport.Opener // nil: the wire does not connect queue pairs by their numbers
+	in     *network
+	at     *gateway.Endpoint // its place in the tenant's network
+	alone  bool              // no peer is reached over Falcon
+}
+
+// networkPortOf returns a function's port; nil: it uses Falcon alone, or has no place in a network.
+func networkPortOf(v *rdma.Function) *networkPort {
+	if p := v.Port(); p != nil {
+		return p.Owner().(*networkPort)
+	}
+	return nil
+}
+
+// choose returns the network of functions with a value of rdma.transport; nil: Falcon alone.
+func (ns *networks) choose(mode string) *network {
+	for _, n := range ns.all {
+		if mode == config.TransportAuto || mode == n.Kind.Name {
+			return n
+		}
+	}
+	return nil
+}
+
+// start gives a function that its driver enabled a port at its place in the tenant's network, if it
+// has one. mode is the function's rdma.transport.
+func (ns *networks) start(o *conn.Owner, v *rdma.Function, mode string) {
+	at, n := ns.plain.endpointOf(o.ID), ns.choose(mode)
+	if at == nil || n == nil || !o.Addr.IsValid() {
+		return
+	}
+	p := &networkPort{in: n, alone: mode != config.TransportAuto}
+	p.Port = n.NewPort(o.Addr, at.MTU, p)
+	p.opener, _ = p.Port.(transport.Opener)
+	v.UsePort(p.Port, func(gid [16]byte) bool { return ns.chosen(p, o.Tenant, gid) == conn.Connected })
+	ns.place(p, at)
+}
+
+// place connects a function's port to its endpoint.
+func (ns *networks) place(p *networkPort, at *gateway.Endpoint) {
+	p.at = at
+	p.Move(p, at.MTU)
+	at.SetFunction(gateway.Claim(p.in.Kind.Takes), func(packet []byte, first, most int) (n int, more bool) {
+		return p.Share(*ns.now, packet, first, most)
+	})
+}
+
+// ported is called when the endpoint of a function with a driver was added, perhaps in place of
+// another.
+func (ns *networks) ported(o *conn.Owner, v *rdma.Function, mode string) {
+	at, p := ns.plain.endpointOf(o.ID), networkPortOf(v)
+	switch {
+	case p == nil:
+		ns.start(o, v, mode)
+	case at != nil:
+		ns.place(p, at)
+	}
+}
+
+// stop ends the service of a function whose driver has gone: from now on, the wire's packets go to
+// the guest behind the function's port.
+func (ns *networks) stop(o *conn.Owner) {
+	if at := ns.plain.endpointOf(o.ID); at != nil {
+		at.SetFunction(gateway.Claim{}, nil)
+	}
+}
+
+// knows reports whether an address is known as a vnic function's. The core learns of the shard's
+// own functions a moment later.
+func (ns *networks) knows(tenant uint32, gid [16]byte) bool {
+	return ns.own.ByGID(tenant, gid) != nil || ns.core.Knows(tenant, gid)
+}
+
+// chosen reports whether an address is reached from a port (Connected), not yet (Later), or over
+// Falcon. A port that is alone reaches every address, as soon as the network has it. Otherwise it
+// reaches addresses in the network that are not known as vnic functions.
+func (ns *networks) chosen(p *networkPort, tenant uint32, gid [16]byte) conn.Way {
+	reached := ns.plain.gw.PathMTU(p.at, netip.AddrFrom16(gid).Unmap()) > 0
+	switch {
+	case p.alone && !reached:
+		return conn.Later
+	case p.alone, reached && !ns.knows(tenant, gid):
+		return conn.Connected
+	}
+	return conn.OverFalcon
+}
+
+// connect connects a queue pair whose driver named its peer, if the peer is not reached over Falcon.
+func (ns *networks) connect(now falcon.Time, f *conn.Connections, v *rdma.Function, q *verbs.QP) conn.Way {
+	at, p := ns.plain.endpointOf(f.ID), networkPortOf(v)
+	if at == nil || p == nil || p.opener == nil {
+		return conn.OverFalcon
+	}
+	peer, gid, _ := q.Wired()
+	way := ns.chosen(p, f.Tenant, gid)
+	if way != conn.Connected {
+		return way
+	}
+	addr, path := netip.AddrFrom16(gid).Unmap(), q.Path()
+	c := p.opener.Open(now, transport.Way{Peer: addr, Class: path.TrafficClass, Hops: path.HopLimit, FlowLabel: path.FlowLabel}, conn.NewCredits(f.Credits, ns.most))
+	if st := q.Connect(now, c, peer, q.PathMTU(), gid); st != abi.StatusOK {
+		ns.log.Line(now, slog.LevelWarn, "a queue pair cannot be connected in the network of its function's port: it needs the default ordering and error mode, and a path MTU that fits the port's MTU",
+			"function", f.Describe(), "wire", p.in.Kind.Name, "qp", q.Number(), "path_mtu", q.PathMTU(), "port_mtu", at.MTU, "peer", addr)
+	}
+	return conn.Connected
+}
+
+// transmit creates packets and passes them to the gateway, as far as the tx queue and the quantum of
+// each network allow. It reports whether more could be sent at once.
+func (ns *networks) transmit(now falcon.Time, out *plainOut) (more bool) {
+	for _, n := range ns.all {
+		more = n.transmit(now, out) || more
+	}
+	return more
+}
+
+// network is one of the wires, with the packets that it is sending.
+type network struct {
+	rdma.Network
+	sending transport.Port // the port whose packet is being sealed, once for each peer in cut
+	bytes   int            // size of that packet
+
+	held   []*networkPort // ports whose datagrams wait while one to a group is distributed
+	frames [][]byte       // buffers for packets, in use until ports of this NIC have taken them
+	used   int            // number of frames in use
+	cut    gateway.Forward
+}
+
+// networkFrames is the most packets of a network that may wait for ports of this NIC.
+const networkFrames = 64
+
+func (n *network) transmit(now falcon.Time, out *plainOut) (more bool) {
+	n.held = slices.DeleteFunc(n.held, func(p *networkPort) bool {
+		if out.gw.Casting(p.at.Function) {
+			return false
+		}
+		p.Hold(false)
+		return true
+	})
+	if !n.Waiting() && n.sending == nil {
+		return false
+	}
+	if !out.gw.Waiting() && n.sending == nil {
+		n.used = 0 // ports have taken their packets
+	}
+	for range txQuantum {
+		b := out.uplink.tx.Slot()
+		if b == nil {
+			return false
+		}
+		if n.sending == nil {
+			frame := n.frame()
+			if frame == nil {
+				return true
+			}
+			length, from := n.Transmit(now, frame[gateway.EthernetLen:])
+			if length == 0 {
+				return false
+			}
+			n.used++
+			p := from.Owner().(*networkPort)
+			forward := out.gw.FromFunction(p.at, frame[:gateway.EthernetLen+length], &n.cut)
+			if out.gw.Casting(p.at.Function) {
+				p.Hold(true)
+				n.held = append(n.held, p)
+			}
+			if !forward {
+				from.NoteSent(false)
+				continue
+			}
+			n.sending, n.bytes = from, length
+		} else {
+			n.sending.ChargeCopy(n.bytes)
+		}
+		out.seal(now, b, &n.cut, n.cut.Next())
+		out.uplink.tx.Patient = false
+		if !n.cut.NextCopy() {
+			n.used--
+			n.sending.NoteSent(true)
+			n.sending = nil
+		}
+	}
+	return true
+}
+
+// frame returns a buffer for the next packet; nil: the ports have to take some first.
+func (n *network) frame() []byte {
+	if n.used == networkFrames {
+		return nil
+	}
+	if n.used == len(n.frames) {
+		n.frames = append(n.frames, make([]byte, gateway.EthernetLen+n.Kind.MaxPacket))
+	}
+	return n.frames[n.used]
+}
