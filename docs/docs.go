@@ -1,5 +1,5 @@
-// Package docs holds those pages of the documentation that `vnic explain` reads, as people read
-// them.
+// Package docs holds what the program has of the documentation, as people read it: the pages that
+// `vnic explain` reads, and the labs of `vnic lab`.
 package docs
 
 import "embed"
@@ -8,3 +8,8 @@ import "embed"
 //
 //go:embed abi/index.md abi/reference.md troubleshooting.md metrics.md faults.md
 var Pages embed.FS
+
+// Labs are the labs that come with the program.
+//
+//go:embed labs/*.yaml
+var Labs embed.FS

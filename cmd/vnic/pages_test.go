@@ -23,7 +23,7 @@ var (
 )
 
 // runPage runs all sh blocks of a page of docs in one shell, which ends at the first failure. The
-// shell has its own namespaces for networks, mounts (with /run) and processes. build/vnic and vnic
+// shell has its own namespaces for networks, mounts (with /run and /etc/netns) and processes. build/vnic and vnic
 // are this program.
 func runPage(t *testing.T, page string) string {
 	t.Helper()
@@ -33,7 +33,7 @@ func runPage(t *testing.T, page string) string {
 		t.Fatal(err)
 	}
 	program := vnictest.Program(t)
-	script := "set -eu -o pipefail\nmount -t proc proc /proc\nmount -t tmpfs run /run\nip link set lo up\nmake() { :; }\n"
+	script := "set -eu -o pipefail\nmount -t proc proc /proc\nmount -t tmpfs run /run\nmkdir -p /etc/netns && mount -t tmpfs netns /etc/netns\nip link set lo up\nmake() { :; }\n"
 	for _, block := range shellBlock.FindAllSubmatch(text, -1) {
 		script += string(block[1]) + "\n"
 	}
@@ -100,6 +100,12 @@ func quotes(shown string) *regexp.Regexp {
 		}
 	}
 	return regexp.MustCompile(`(?m)^` + strings.Join(lines, ""))
+}
+
+// TestTheLabPageIsTrue runs docs/lab.md as it stands.
+func TestTheLabPageIsTrue(t *testing.T) {
+	said := runPage(t, "lab.md")
+	vnictest.RequireIn(t, said, "3 received", "PASS", "PASS", "nothing was made", "1 received", "(VF)", "peer 2", "10.0.0.1/24", "RDMA_Write BW Test", "cut", "0 PSP", "bytes captured", "bytes captured", "PASS", "PASS", "PASS")
 }
 
 // TestLongQuickStart runs docs/quickstart.md as it stands.

@@ -36,6 +36,7 @@ var (
 	falconType     = reflect.TypeFor[Falcon]()
 	congestionType = reflect.TypeFor[Congestion]()
 	textType       = reflect.TypeFor[encoding.TextUnmarshaler]()
+	nodeType       = reflect.TypeFor[yaml.Node]()
 )
 
 func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
@@ -56,6 +57,8 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 		return // "key:" with nothing behind it means the default
 	}
 	switch {
+	case v.Type() == nodeType: // somebody else reads it
+		v.Set(reflect.ValueOf(*n))
 	case isScalar(v.Type()):
 		d.scalar(n, path, v)
 	case v.Type() == falconType:
@@ -64,11 +67,42 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 		d.congestion(n, path, v.Addr().Interface().(*Congestion))
 	case v.Kind() == reflect.Struct:
 		d.mapping(n, path, v)
+	case v.Kind() == reflect.Slice && nameOf(v.Type().Elem()) >= 0:
+		d.entries(n, path, v)
 	case v.Kind() == reflect.Slice:
 		d.sequence(n, path, v)
 	default:
 		panic("config: no decoding for " + v.Type().String())
 	}
+}
+
+// nameOf returns the index of the field, tagged as entry:"name", that has the name of an entry: a
+// list of such structs is written as a group with a key for each. It is -1 for other types.
+func nameOf(t reflect.Type) int {
+	if t.Kind() == reflect.Struct {
+		for i := range t.NumField() {
+			if t.Field(i).Tag.Get("entry") == "name" {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// entries decodes a group of named entries, in the file's order.
+func (d *decoder) entries(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind != yaml.MappingNode {
+		d.addAt(n.Line, path, describe(n)+" where a group of names is expected", "write each as NAME: {…}, or NAME: {} where it needs no keys")
+		return
+	}
+	elem := v.Type().Elem()
+	d.keys(n, path, nil, func(key string, val *yaml.Node, p string) bool {
+		e := reflect.New(elem).Elem()
+		e.Field(nameOf(elem)).SetString(key)
+		d.value(val, p, e)
+		v.Set(reflect.Append(v, e))
+		return true
+	})
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }

@@ -54,8 +54,8 @@ func (c *Config) setDefaults() {
 	set(&c.Uplink.Superframes, SuperframesAuto)
 	set(&c.Uplink.ProbeMTU, ProbeMTUAuto)
 	set(&c.Uplink.Queues, 1)
-	c.Uplink.Impair.RX.setDefaults()
-	c.Uplink.Impair.TX.setDefaults()
+	c.Uplink.Impair.RX.SetDefaults()
+	c.Uplink.Impair.TX.SetDefaults()
 	if c.Uplink.Backend == BackendMemory {
 		set(&c.Uplink.Name, "uplink")
 	}

@@ -46,11 +46,12 @@ func (i Impairment) On() bool {
 
 // NoImpairment returns the impairment that is used when nothing is configured.
 func NoImpairment() (i Impairment) {
-	i.setDefaults()
+	i.SetDefaults()
 	return i
 }
 
-func (i *Impairment) setDefaults() {
+// SetDefaults sets what was left out.
+func (i *Impairment) SetDefaults() {
 	set(&i.ReorderDelay, defaultReorderDelay)
 	set(&i.Queue, defaultImpairQueue)
 	set(&i.Seed, 1)

@@ -193,7 +193,7 @@ func TestFileSize(t *testing.T) {
 			NIC    NIC    `yaml:"nic"`
 			Uplink Uplink `yaml:"uplink"`
 		}
-		if err := Decode(text, &log); (err == nil) != want {
+		if err := Decode(text, &log, nil); (err == nil) != want {
 			t.Errorf("%d bytes decoded: %v", size, err)
 		}
 	}

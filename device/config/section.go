@@ -7,8 +7,9 @@ import (
 
 // Decode reads YAML into the struct that v points to by its yaml tags, as strictly as Parse reads a
 // configuration: it reports every problem with its path. It is for other files that contain
-// sections of a configuration.
-func Decode(b []byte, v any) error {
+// sections of a configuration. If the file can be read, check adds what is wrong with its values;
+// nil: nothing is checked.
+func Decode(b []byte, v any, check func(add func(path, what, remedy string))) error {
 	r := &report{lines: map[string]int{}, zeros: map[string]bool{}}
 	if len(b) > maxFileSize {
 		r.add("", fmt.Sprintf("the file is larger than %d bytes", maxFileSize), "give a smaller file")
@@ -22,6 +23,9 @@ func Decode(b []byte, v any) error {
 	if root != nil {
 		d := decoder{report: r}
 		d.value(root, "", reflect.ValueOf(v).Elem())
+	}
+	if check != nil && len(r.problems) == 0 {
+		check(r.add)
 	}
 	return r.sorted()
 }

@@ -18,6 +18,9 @@ const (
 	// SocketVariable is the environment variable with the control socket, for commands without
 	// --socket.
 	SocketVariable = "VNIC_SOCKET"
+	// DeviceVariable is the environment variable with the function of a guest, for commands without
+	// --device.
+	DeviceVariable = "VNIC_DEVICE"
 	defaultSocket  = "/run/vnic/control.sock"
 	socketHelp     = "control socket of the NIC: the `path` of control: in its config (default also: $" + SocketVariable + ")"
 )

@@ -2,10 +2,12 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"text/tabwriter"
@@ -21,9 +23,9 @@ import (
 
 func Command() *cobra.Command {
 	guest := &cobra.Command{Use: "guest", Short: "the guest side: attach to a function and use it"}
-	url := fmt.Sprintf("vsock://2:%d", abi.Port)
+	url := cmp.Or(os.Getenv(cli.DeviceVariable), fmt.Sprintf("vsock://2:%d", abi.Port))
 	guest.PersistentFlags().VarP((*deviceURL)(&url), "device", "d",
-		"the function: vsock://2:PORT or pci:// in a guest, unix:///PATH without a VM; ?function=pf0.vf1 where several are assigned")
+		"the function: vsock://2:PORT or pci:// in a guest, unix:///PATH without a VM; ?function=pf0.vf1 where several are assigned (default also: $"+cli.DeviceVariable+")")
 
 	var asJSON bool
 	var samples int

@@ -125,7 +125,7 @@ func Load(path string) (*sim.Scenario, error) {
 // Parse reads and checks a scenario.
 func Parse(b []byte) (*sim.Scenario, error) {
 	f := File{Falcon: config.Falcon{Profile: config.ProfileHardware}}
-	if err := config.Decode(b, &f); err != nil {
+	if err := config.Decode(b, &f, nil); err != nil {
 		return nil, err
 	}
 	if err := f.Falcon.Check(); err != nil {

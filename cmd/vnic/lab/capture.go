@@ -1,0 +1,104 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/device/capture"
+)
+
+func captureCommand(lab *string) *cobra.Command {
+	var file, mode string
+	var duration time.Duration
+	c := &cobra.Command{
+		Use:   "capture LINK|HOST|MACHINE -w FILE",
+		Short: "record the packets of a link, a host's NIC, or a machine's port",
+		Long: `Records until interrupted, or for --for. Of a link: what its switch carries, as the
+kernel sees it. Of a host: what its NIC sends and receives, as "vnic capture" does it
+(--mode). Of a machine: the frames of its port.`,
+		Example: `  vnic lab capture a-b -w cable.pcapng --for 10s
+  vnic lab capture a --mode clear -w - | wireshark -k -i -`,
+		Args: cli.Arguments(1, 1),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			p, err := open(*lab)
+			if err != nil || len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return append(p.linkNames(), p.places()...), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := open(*lab)
+			if err != nil {
+				return err
+			}
+			words := []string{"capture", "-w", file, "--for", duration.String()}
+			if h := p.host(args[0]); h != nil {
+				return become(h.command(context.Background(), append([]string{program}, append(words, "--mode", mode)...)...))
+			}
+			if m := p.machine(args[0]); m != nil {
+				return become(m.host.command(context.Background(), append([]string{program}, append(words, "--port", fmt.Sprintf("pf0.vf%d", m.VF))...)...))
+			}
+			i := slices.Index(p.linkNames(), args[0])
+			if i < 0 {
+				return fmt.Errorf("lab %s has no link, host or machine %q; there are %s", p.Name, args[0], strings.Join(append(p.linkNames(), p.places()...), ", "))
+			}
+			ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
+			if duration > 0 {
+				ctx, cancel = context.WithTimeout(ctx, duration)
+			}
+			defer cancel()
+			n, err := sniff(ctx, p.Name, fmt.Sprintf("sw%d", i), file)
+			if err == nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d frames: %d PSP, %d ARP, %d others\n", n.Total(), n.PSP, n.ARP, n.Total()-n.PSP-n.ARP)
+			}
+			return err
+		},
+	}
+	f := c.Flags()
+	f.StringVarP(&file, "write", "w", "", "`file` to make, with mode 0600; of hosts and machines also - for standard output")
+	f.StringVar(&mode, "mode", "both", "of a host: sealed, clear or both")
+	f.DurationVar(&duration, "for", 0, "how long; 0: until interrupted")
+	_ = c.MarkFlagRequired("write")
+	_ = c.RegisterFlagCompletionFunc("mode", cli.Words("sealed", "clear", "both"))
+	return c
+}
+
+// sniff records what a link in a namespace carries, until ctx ends.
+func sniff(ctx context.Context, space, link, file string) (n capture.Counts, err error) {
+	var s *capture.Sniffer
+	done := make(chan struct{})
+	go func() { // its thread ends with it, in the other namespace
+		defer close(done)
+		runtime.LockOSThread()
+		if err = enter(space); err == nil {
+			s, err = capture.Sniff(link, file)
+		}
+	}()
+	<-done
+	if err != nil {
+		return n, err
+	}
+	<-ctx.Done()
+	return s.Close()
+}
+
+// enter moves the calling thread to a namespace.
+func enter(space string) error {
+	fd, err := unix.Open(netnsFolder+"/"+space, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("network namespace %s: %w", space, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("network namespace %s: %w", space, err)
+	}
+	return nil
+}

@@ -1,0 +1,17 @@
+// Package lab is vnic lab: it makes on this machine what a file describes, and removes it.
+//
+//	FILE ─► labfile.Lab ─► plan: numbers, addresses, configurations ─► up (up.go)
+//	                                                                    │
+//	  namespaces NAME, NAME.HOST, NAME.MACHINE (network.go) ◄───────────┤
+//	  NAME.HOST: vnic run -c /run/vnic/lab/NAME/HOST.yaml   ◄───────────┘
+//
+// Nothing of it stays in a process of its own: each command reads the lab's file and its state from
+// /run/vnic/lab/NAME (state.go), and looks at the rest. What a lab has is what is in its namespaces and
+// its folder; so down (down.go) finds all of it, whoever was killed before.
+//
+// # Ownership and concurrency
+//
+// A command that changes a lab holds the lock on the lab's folder. The others read files that are
+// replaced as a whole. NICs are daemons that nobody waits for; their processes are found by their
+// namespace (process.go).
+package lab

@@ -1,0 +1,62 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
+)
+
+// down removes a lab. It needs nothing but the lab's name: all that a lab has is in its namespaces and
+// its folder.
+func down(name string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("network namespaces need root: run it with sudo")
+	}
+	unlock, err := lock(name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// All processes end at the same time; then no namespace is busy.
+	all := spaces(name)
+	if err := endAll(all...); err != nil {
+		return err
+	}
+	for _, s := range all {
+		if err := removeSpace(s); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(folder(name)); err != nil {
+		return err
+	}
+	// Folders that are empty now were most likely made for this lab.
+	for _, dir := range []string{labsFolder, filepath.Dir(labsFolder), netnsEtc} {
+		_ = os.Remove(dir)
+	}
+	return nil
+}
+
+// nameOf returns the lab that an argument of down means: the name of a lab that is there, or the file
+// that it was made from.
+func nameOf(arg string) (string, error) {
+	if arg == "" {
+		return choose("")
+	}
+	if slices.Contains(labs(), arg) || len(spaces(arg)) > 0 && !strings.Contains(arg, ".") {
+		return arg, nil
+	}
+	if !strings.ContainsAny(arg, "./") {
+		return "", fmt.Errorf("there is no lab %q", arg)
+	}
+	l, _, err := labfile.Load(arg)
+	if err != nil {
+		return "", err
+	}
+	return l.Name, nil
+}

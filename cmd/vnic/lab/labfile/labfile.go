@@ -1,0 +1,224 @@
+package labfile
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	yaml "go.yaml.in/yaml/v4"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/docs"
+)
+
+// Lab is the content of a lab's file.
+type Lab struct {
+	Name     string    `yaml:"name"`
+	Defaults Defaults  `yaml:"defaults"`
+	Hosts    []Host    `yaml:"hosts"`
+	Links    []Link    `yaml:"links"`
+	Tenants  []Tenant  `yaml:"tenants"`
+	Machines []Machine `yaml:"machines"`
+	Validate []Check   `yaml:"validate"`
+}
+
+// Defaults is what all hosts have in common.
+type Defaults struct {
+	Config yaml.Node `yaml:"config"`
+}
+
+// Host is a host with one NIC.
+type Host struct {
+	Name   string    `entry:"name"`
+	Config yaml.Node `yaml:"config"` // sections of the NIC's configuration, beside those that the lab writes
+}
+
+// Link joins the NICs of its endpoints: by a cable between two, by a switch between more. Each host is
+// at one link.
+type Link struct {
+	Name      string   `yaml:"name"` // default: the endpoints, joined by -
+	Endpoints []string `yaml:"endpoints"`
+	MTU       int      `yaml:"mtu"`
+	config.Impairment
+	Ends []End `yaml:"ends"`
+}
+
+// End is an end of a link that impairs what it sends in another way than the others do.
+type End struct {
+	Host string `entry:"name"`
+	config.Impairment
+}
+
+// Tenant is a virtual network.
+type Tenant struct {
+	Name   string       `entry:"name"`
+	Subnet netip.Prefix `yaml:"subnet"`
+}
+
+// Machine is what a tenant has at a host: a network namespace with a function's port.
+type Machine struct {
+	Name    string     `entry:"name"`
+	Host    string     `yaml:"host"`
+	Tenant  string     `yaml:"tenant"`
+	Address netip.Addr `yaml:"address"` // default: the next one that is free
+	Exec    []string   `yaml:"exec"`    // commands for a shell, run once the lab is up
+}
+
+// Check is a command with what is expected of it.
+type Check struct {
+	Name    string        `yaml:"name"`    // default: the command
+	Run     []string      `yaml:"run"`     // where, and the command
+	With    []string      `yaml:"with"`    // where and what runs beside it, as a server, and is ended after it
+	Fails   bool          `yaml:"fails"`   // it must not succeed
+	Output  string        `yaml:"output"`  // a regular expression that its output must match
+	Wait    time.Duration `yaml:"wait"`    // run it again until it passes, at most this long
+	Timeout time.Duration `yaml:"timeout"` // of one run
+}
+
+// Matches reports whether an output is as expected. ^ and $ stand for the begin and end of a line.
+func (c *Check) Matches(output string) (bool, error) {
+	re, err := regexp.Compile(c.Output)
+	if err != nil {
+		return false, err
+	}
+	return regexp.MustCompile("(?m:" + re.String() + ")").MatchString(output), nil
+}
+
+// Values of what a file leaves out.
+const (
+	DefaultMTU     = 9000
+	DefaultTimeout = time.Minute
+	defaultTenant  = "lab"
+	defaultSubnet  = "192.168.100.0/24"
+)
+
+// maxFile is the largest size of a file.
+const maxFile = 1 << 20
+
+// Load reads and checks a lab: that of a file, or a shipped one by its name. text is what it read.
+func Load(arg string) (lab *Lab, text []byte, err error) {
+	if !strings.ContainsAny(arg, "./") {
+		text, err = docs.Labs.ReadFile("labs/" + arg + ".yaml")
+		if err != nil {
+			return nil, nil, fmt.Errorf("there is no lab %q; give the path of a file (./%[1]s.yaml), or one of %s", arg, strings.Join(Shipped(), ", "))
+		}
+	} else if text, err = read(arg); err != nil {
+		return nil, nil, fmt.Errorf("lab: %w; give the path of a file, or one of %s", err, strings.Join(Shipped(), ", "))
+	}
+	if lab, err = Parse(text); err != nil {
+		return nil, nil, fmt.Errorf("lab %s:\n%w", arg, err)
+	}
+	return lab, text, nil
+}
+
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile+1)) // config.Decode refuses what is larger
+}
+
+// Shipped returns the names of the labs that come with the program.
+func Shipped() (names []string) {
+	files, _ := fs.Glob(docs.Labs, "labs/*.yaml")
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(f), ".yaml"))
+	}
+	return names
+}
+
+// Parse reads and checks a lab, and sets what the file leaves out.
+func Parse(text []byte) (*Lab, error) {
+	l := &Lab{}
+	if err := config.Decode(text, l, func(add func(path, what, remedy string)) {
+		l.setDefaults()
+		c := checker{lab: l, add: add}
+		c.check()
+	}); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Lab) setDefaults() {
+	if len(l.Links) == 0 && len(l.Hosts) > 0 {
+		all := Link{Name: "all"}
+		for _, h := range l.Hosts {
+			all.Endpoints = append(all.Endpoints, h.Name)
+		}
+		l.Links = []Link{all}
+	}
+	for i := range l.Links {
+		k := &l.Links[i]
+		if k.Name == "" {
+			k.Name = strings.Join(k.Endpoints, "-")
+		}
+		if k.MTU == 0 {
+			k.MTU = DefaultMTU
+		}
+		k.Impairment.SetDefaults()
+		for j := range k.Ends {
+			k.Ends[j].Impairment.SetDefaults()
+		}
+	}
+	if len(l.Tenants) == 0 {
+		l.Tenants = []Tenant{{Name: defaultTenant, Subnet: netip.MustParsePrefix(defaultSubnet)}}
+	}
+	for i := range l.Machines {
+		if m := &l.Machines[i]; m.Tenant == "" && len(l.Tenants) == 1 {
+			m.Tenant = l.Tenants[0].Name
+		}
+	}
+	for i := range l.Validate {
+		v := &l.Validate[i]
+		if v.Name == "" {
+			v.Name = strings.Join(v.Run, " ")
+		}
+		if v.Timeout == 0 {
+			v.Timeout = DefaultTimeout
+		}
+	}
+}
+
+// LinkOf returns the link that a host is at.
+func (l *Lab) LinkOf(host string) *Link {
+	i := slices.IndexFunc(l.Links, func(k Link) bool { return slices.Contains(k.Endpoints, host) })
+	if i < 0 {
+		return nil
+	}
+	return &l.Links[i]
+}
+
+// Sends returns how what a host sends on the link is impaired.
+func (k *Link) Sends(host string) config.Impairment {
+	for _, e := range k.Ends {
+		if e.Host == host {
+			return e.Impairment
+		}
+	}
+	return k.Impairment
+}
+
+// Tenant returns the tenant with a name that the file has.
+func (l *Lab) Tenant(name string) Tenant {
+	return l.Tenants[slices.IndexFunc(l.Tenants, func(t Tenant) bool { return t.Name == name })]
+}
+
+// MachinesOf returns the machines at a host.
+func (l *Lab) MachinesOf(host string) (ms []Machine) {
+	for _, m := range l.Machines {
+		if m.Host == host {
+			ms = append(ms, m)
+		}
+	}
+	return ms
+}

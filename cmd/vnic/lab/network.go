@@ -1,0 +1,102 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The network of a lab. All of it is in namespaces, and made by lines of iproute2:
+//
+//	NAME                     NAME.a                               NAME.red1
+//	 sw0 ═══ a ────────────── cable ═══ br0 ═══ up0 ── vnic run ── red1
+//	  ╚═════ b ──…             (the host's own address, 172.16.0.N)
+//
+// The port in the machine's namespace is the NIC's: it puts the device there when it starts.
+
+// fabric makes the namespace with a bridge for each link.
+func (p *plan) fabric() error {
+	var lines []string
+	for i, k := range p.Links {
+		lines = append(lines,
+			fmt.Sprintf("link add sw%d type bridge mcast_snooping 0", i),
+			fmt.Sprintf("link set dev sw%d mtu %d addrgenmode none up", i, k.MTU))
+	}
+	return makeSpace(p.Name, lines...)
+}
+
+// fabricShape describes what fabric makes.
+func (p *plan) fabricShape() string {
+	var mtus []string
+	for _, k := range p.Links {
+		mtus = append(mtus, fmt.Sprint(k.MTU))
+	}
+	return "links with MTU " + strings.Join(mtus, ", ")
+}
+
+// furnish makes a host's namespace and its cable to the link's bridge.
+func (h *host) furnish() error {
+	mtu := h.Link.MTU
+	if err := makeSpace(h.Space(),
+		fmt.Sprintf("link add br0 address 02:00:00:00:00:%02x type bridge mcast_snooping 0", h.Number),
+		fmt.Sprintf("link add cable mtu %d type veth peer name %s mtu %d netns %s", mtu, h.Name, mtu, h.Lab),
+		"link set dev cable addrgenmode none master br0 up",
+		fmt.Sprintf("link set dev br0 mtu %d addrgenmode none up", mtu),
+		fmt.Sprintf("addr add %s/24 dev br0", h.Own()),
+	); err != nil {
+		return err
+	}
+	return ip(h.Lab, fmt.Sprintf("link set dev %s addrgenmode none master %s up", h.Name, h.Bridge))
+}
+
+func (h *host) shape() string {
+	return fmt.Sprintf("host %d at %s, MTU %d", h.Number, h.Bridge, h.Link.MTU)
+}
+
+func (m *machine) furnish() error { return makeSpace(m.Space()) }
+
+func (m *machine) shape() string {
+	return fmt.Sprintf("vf %d of host %s, %s of tenant %d", m.VF, m.Machine.Host, m.Prefix(), m.Number)
+}
+
+// makeSpace makes a namespace with links.
+func makeSpace(name string, lines ...string) error {
+	if err := ip("", "netns add "+name); err != nil {
+		return err
+	}
+	return ip(name, append([]string{"link set dev lo up"}, lines...)...)
+}
+
+// introduce writes the names by which a machine knows those of its tenant. ip netns exec shows them as
+// /etc/hosts.
+func (p *plan) introduce(m *machine) error {
+	dir := filepath.Join(netnsEtc, m.Space())
+	if err := os.MkdirAll(dir, folderRights); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "hosts"), []byte(p.names(m.Number)), 0o644)
+}
+
+// names returns the names of a tenant's machines in the format of /etc/hosts.
+func (p *plan) names(tenant int) string {
+	var b strings.Builder
+	b.WriteString("127.0.0.1 localhost\n::1 localhost\n")
+	for _, h := range p.hosts {
+		for _, m := range h.Machines {
+			if m.Number == tenant {
+				fmt.Fprintf(&b, "%s %s\n", m.Address, m.Name)
+			}
+		}
+	}
+	return b.String()
+}
+
+// address gives a machine's port its address.
+func (m *machine) address() error {
+	nodad := ""
+	if m.Address.Is6() {
+		nodad = " nodad"
+	}
+	return ip(m.Space(), fmt.Sprintf("addr replace %s dev %s%s", m.Prefix(), m.Name, nodad), "link set dev "+m.Name+" up")
+}

@@ -1,0 +1,399 @@
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+
+	yaml "go.yaml.in/yaml/v4"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
+	"github.com/falcon-vnic/vnic/device/config"
+)
+
+// plan is what is to be made of a lab's file: it has all numbers, addresses and texts, and is made
+// without asking the machine.
+type plan struct {
+	*labfile.Lab
+	state *state
+	hosts []*host
+}
+
+// host is a host as it is to be.
+type host struct {
+	Name     string
+	Lab      string
+	Number   int
+	Bridge   string // of its link, in the lab's own namespace
+	Link     *labfile.Link
+	Machines []*machine
+	Peers    []*peer
+	RDMAMTU  int
+	Impair   string // of the uplink, as YAML; "": none
+	text     string // the NIC's configuration
+}
+
+// machine is a machine as it is to be.
+type machine struct {
+	labfile.Machine
+	Lab     string
+	VF      int
+	Number  int // of its tenant
+	Subnet  netip.Prefix
+	Address netip.Addr
+	host    *host
+}
+
+// peer is another host at the same link, with machines of the same tenants.
+type peer struct {
+	*host
+	Tenants  []int
+	Machines []*machine // of these tenants
+}
+
+// numbers are what the lab gives out to names. A name keeps its number as long as the file has it.
+type numbers struct {
+	Hosts     map[string]int        `json:"hosts"`
+	Tenants   map[string]int        `json:"tenants"`
+	VFs       map[string]int        `json:"vfs"`       // by machine, in use at its host
+	Addresses map[string]netip.Addr `json:"addresses"` // by machine
+	At        map[string]string     `json:"at"`        // machine → host and tenant for which these are
+}
+
+// give returns a number for each name: the one it had, else the first that is free.
+func give(names []string, had map[string]int) map[string]int {
+	given, taken := map[string]int{}, map[int]bool{}
+	for _, name := range names {
+		if n, ok := had[name]; ok && !taken[n] {
+			given[name], taken[n] = n, true
+		}
+	}
+	next := 1
+	for _, name := range names {
+		if given[name] != 0 {
+			continue
+		}
+		for taken[next] {
+			next++
+		}
+		given[name], taken[next] = next, true
+	}
+	return given
+}
+
+// number gives out all numbers and addresses.
+func number(l *labfile.Lab, had numbers) (n numbers) {
+	var hosts, tenants []string
+	for _, h := range l.Hosts {
+		hosts = append(hosts, h.Name)
+	}
+	for _, t := range l.Tenants {
+		tenants = append(tenants, t.Name)
+	}
+	n = numbers{give(hosts, had.Hosts), give(tenants, had.Tenants), map[string]int{}, map[string]netip.Addr{}, map[string]string{}}
+	for _, m := range l.Machines {
+		n.At[m.Name] = m.Host + " " + m.Tenant
+	}
+	moved := func(name string) bool { return had.At[name] != n.At[name] }
+	for _, h := range l.Hosts {
+		var names []string
+		old := map[string]int{}
+		for _, m := range l.MachinesOf(h.Name) {
+			names = append(names, m.Name)
+			if v, ok := had.VFs[m.Name]; ok && !moved(m.Name) {
+				old[m.Name] = v
+			}
+		}
+		for name, v := range give(names, old) {
+			n.VFs[name] = v
+		}
+	}
+	type place struct {
+		tenant  string
+		address netip.Addr
+	}
+	taken := map[place]bool{}
+	enter := func(m labfile.Machine, a netip.Addr) {
+		n.Addresses[m.Name] = a
+		taken[place{m.Tenant, a}] = true
+	}
+	for _, m := range l.Machines {
+		if m.Address.IsValid() {
+			enter(m, m.Address)
+		}
+	}
+	for _, m := range l.Machines {
+		old, ok := had.Addresses[m.Name]
+		if !m.Address.IsValid() && ok && !moved(m.Name) && l.Tenant(m.Tenant).Subnet.Contains(old) && !taken[place{m.Tenant, old}] {
+			enter(m, old)
+		}
+	}
+	for _, m := range l.Machines {
+		if !n.Addresses[m.Name].IsValid() {
+			enter(m, l.Tenant(m.Tenant).Free(func(a netip.Addr) bool { return taken[place{m.Tenant, a}] }))
+		}
+	}
+	return n
+}
+
+// newPlan works out a lab. Its error names what the NICs' configurations make of the file's sections
+// of them.
+func newPlan(l *labfile.Lab, had *state) (*plan, error) {
+	p := &plan{Lab: l, state: &state{Source: had.Source, Numbers: number(l, had.Numbers), Made: had.Made, Links: had.Links}}
+	n := &p.state.Numbers
+	for _, f := range l.Hosts {
+		k := l.LinkOf(f.Name)
+		h := &host{
+			Name: f.Name, Lab: l.Name, Number: n.Hosts[f.Name], Link: k,
+			Bridge:  fmt.Sprintf("sw%d", slices.IndexFunc(l.Links, func(o labfile.Link) bool { return o.Name == k.Name })),
+			RDMAMTU: rdmaMTU(k.MTU),
+		}
+		h.Impair = impairment(p.sends(h), h.Number)
+		for _, m := range l.MachinesOf(f.Name) {
+			h.Machines = append(h.Machines, &machine{
+				Machine: m, Lab: l.Name, VF: n.VFs[m.Name], Number: n.Tenants[m.Tenant], Subnet: l.Tenant(m.Tenant).Subnet, Address: n.Addresses[m.Name], host: h,
+			})
+		}
+		slices.SortFunc(h.Machines, func(a, b *machine) int { return a.VF - b.VF })
+		p.hosts = append(p.hosts, h)
+	}
+	var problems []error
+	for i, h := range p.hosts {
+		for _, o := range p.hosts {
+			if o != h && o.Link == h.Link {
+				h.meet(o)
+			}
+		}
+		if err := h.write(&l.Defaults.Config, &l.Hosts[i].Config); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return p, errors.Join(problems...)
+}
+
+// meet makes another host a peer if both have machines of a tenant.
+func (h *host) meet(o *host) {
+	p := &peer{host: o}
+	for _, m := range o.Machines {
+		if !slices.ContainsFunc(h.Machines, func(own *machine) bool { return own.Number == m.Number }) {
+			continue
+		}
+		p.Machines = append(p.Machines, m)
+		if !slices.Contains(p.Tenants, m.Number) {
+			p.Tenants = append(p.Tenants, m.Number)
+		}
+	}
+	if len(p.Tenants) > 0 {
+		h.Peers = append(h.Peers, p)
+	}
+}
+
+// rdmaMTU returns the largest packet of RDMA that fits in the MTU of an uplink.
+func rdmaMTU(uplink int) int {
+	const headers = 176 // as device/config checks
+	mtu := 4096
+	for mtu > 256 && mtu+headers > uplink {
+		mtu /= 2
+	}
+	return mtu
+}
+
+// Files and addresses of a host and its machines.
+
+func (h *host) Config() string   { return filepath.Join(folder(h.Lab), h.Name+".yaml") }
+func (h *host) Log() string      { return filepath.Join(folder(h.Lab), h.Name+".log") }
+func (h *host) Control() string  { return filepath.Join(folder(h.Lab), h.Name+".sock") }
+func (h *host) Keys() string     { return filepath.Join(folder(h.Lab), "keys") }
+func (h *host) Underlay() string { return fmt.Sprintf("10.99.0.%d", h.Number) } // the NIC's
+func (h *host) Own() string      { return fmt.Sprintf("172.16.0.%d", h.Number) }
+func (h *host) CM() string       { return h.Own() + ":7471" }
+func (h *host) Identity() string { return fmt.Sprintf("vnic://%s/host/%d", h.Lab, h.Number) }
+func (h *host) Space() string    { return space(h.Lab, h.Name) }
+
+// Tenants lists the tenants of the host's machines, each once, with its subnet.
+func (h *host) Tenants() (ms []*machine) {
+	for _, m := range h.Machines {
+		if !slices.ContainsFunc(ms, func(o *machine) bool { return o.Number == m.Number }) {
+			ms = append(ms, m)
+		}
+	}
+	return ms
+}
+
+func (m *machine) Space() string  { return space(m.Lab, m.Name) }
+func (m *machine) Socket() string { return filepath.Join(folder(m.Lab), m.Name+".sock") }
+
+// Prefix returns the machine's address with the prefix length of its subnet.
+func (m *machine) Prefix() string { return netip.PrefixFrom(m.Address, m.Subnet.Bits()).String() }
+
+// machine returns the machine with a name, or nil.
+func (p *plan) machine(name string) *machine {
+	for _, h := range p.hosts {
+		for _, m := range h.Machines {
+			if m.Name == name {
+				return m
+			}
+		}
+	}
+	return nil
+}
+
+// host returns the host with a name, or nil.
+func (p *plan) host(name string) *host {
+	for _, h := range p.hosts {
+		if h.Name == name {
+			return h
+		}
+	}
+	return nil
+}
+
+var configuration = template.Must(template.New("").Parse(`# The NIC of host {{.Name}} in lab {{.Lab}}. vnic lab writes this file; vnic run -c reads it.
+nic: {host: {{.Number}}, name: {{.Name}}}
+control: {{.Control}}
+uplink:
+  name: up0
+  bridge: br0
+  mtu: {{.Link.MTU}}
+  address: {{.Underlay}}/24
+{{- with .Impair}}
+  impair: {{.}}
+{{- end}}
+rdma: {mtu: {{.RDMAMTU}}}
+cm: {listen: "{{.CM}}", identity: {{.Keys}}}
+{{- if .Peers}}
+peers:
+{{- range .Peers}}
+  - host: {{.Number}} # {{.Name}}
+    underlay: {{.Underlay}}
+    cm: {{.CM}}
+    identity: {{.Identity}}
+    tenants: [{{range $i, $t := .Tenants}}{{if $i}}, {{end}}{{$t}}{{end}}]
+    functions:
+{{- range .Machines}}
+      - {tenant: {{.Number}}, address: "{{.Address}}"} # {{.Name}}
+{{- end}}
+{{- end}}
+{{- end}}
+{{- if .Machines}}
+tenants:
+{{- range .Tenants}}
+  - {tenant: {{.Number}}, subnets: ["{{.Subnet}}"]} # {{.Tenant}}
+{{- end}}
+{{- end}}
+functions:
+  - pf: 0
+{{- if .Machines}}
+    vfs:
+{{- range .Machines}}
+      - vf: {{.VF}} # {{.Name}}
+        tenant: {{.Number}}
+        address: "{{.Address}}"
+        guest: {unix: {{.Name}}}
+        port: {mode: direct, name: {{.Name}}, netns: {{.Space}}, persist: true}
+{{- end}}
+attach:
+{{- range .Machines}}
+  - {type: unix, name: {{.Name}}, socket: {{.Socket}}}
+{{- end}}
+{{- end}}
+`))
+
+// impairment writes how a host's uplink is impaired. What it sends is; what arrives was impaired by
+// the other end, but for a cable that is cut. Ends that drop packets at random must not choose alike.
+func impairment(i config.Impairment, host int) string {
+	if !i.On() {
+		return ""
+	}
+	text := impairWords(i)
+	text = append(text, fmt.Sprintf("seed: %d", i.Seed+uint64(host)))
+	if i.Down {
+		return fmt.Sprintf("{tx: {%s}, rx: {down: true}}", strings.Join(text, ", "))
+	}
+	return fmt.Sprintf("{tx: {%s}}", strings.Join(text, ", "))
+}
+
+// impairWords describes an impairment in the words of the file.
+func impairWords(i config.Impairment) (words []string) {
+	none := config.NoImpairment()
+	put := func(key string, value any, given bool) {
+		if given {
+			words = append(words, fmt.Sprintf("%s: %v", key, value))
+		}
+	}
+	put("delay", i.Delay, i.Delay != 0)
+	put("jitter", i.Jitter, i.Jitter != 0)
+	put("loss", i.Loss, i.Loss != 0)
+	put("reorder", i.Reorder, i.Reorder != 0)
+	put("reorder_delay", i.ReorderDelay, i.ReorderDelay != none.ReorderDelay)
+	put("rate", i.Rate, i.Rate != 0)
+	put("queue", i.Queue, i.Queue != none.Queue)
+	put("duplicate", i.Duplicate, i.Duplicate != 0)
+	put("corrupt", i.Corrupt, i.Corrupt != 0)
+	put("mark", i.Mark, i.Mark != 0)
+	put("down", true, i.Down)
+	return words
+}
+
+// write writes the NIC's configuration, with the file's sections for all hosts and for this one, and
+// checks it as vnic run does.
+func (h *host) write(sections ...*yaml.Node) error {
+	var b bytes.Buffer
+	if err := configuration.Execute(&b, h); err != nil {
+		return err
+	}
+	text := b.Bytes()
+	for _, s := range sections {
+		if s.Kind != yaml.MappingNode {
+			continue
+		}
+		var doc yaml.Node
+		if err := yaml.Unmarshal(text, &doc); err != nil {
+			return err
+		}
+		merge(doc.Content[0], s)
+		merged, err := yaml.Marshal(&doc)
+		if err != nil {
+			return err
+		}
+		text = merged
+	}
+	h.text = string(text)
+	_, err := config.Parse(text)
+	var problems config.Problems
+	if !errors.As(err, &problems) {
+		return err
+	}
+	var lines []error
+	for _, p := range problems {
+		p.Line, p.Path = 0, "hosts."+h.Name+".config."+p.Path // its line is that of the text above
+		lines = append(lines, errors.New(p.String()))
+	}
+	return errors.Join(lines...)
+}
+
+// merge sets the keys of a group from another one, and those of groups within it.
+func merge(to, from *yaml.Node) {
+	for i := 0; i+1 < len(from.Content); i += 2 {
+		key, value := from.Content[i], from.Content[i+1]
+		at := -1
+		for j := 0; j+1 < len(to.Content); j += 2 {
+			if to.Content[j].Value == key.Value {
+				at = j + 1
+			}
+		}
+		switch {
+		case at < 0:
+			to.Content = append(to.Content, key, value)
+		case to.Content[at].Kind == yaml.MappingNode && value.Kind == yaml.MappingNode:
+			merge(to.Content[at], value)
+		default:
+			to.Content[at] = value
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
+)
+
+// Folders in which a lab leaves something. Namespaces are files in the second, and the third has the
+// names that machines know each other by.
+const (
+	labsFolder   = "/run/vnic/lab"
+	netnsFolder  = "/run/netns"
+	netnsEtc     = "/etc/netns"
+	labFile      = "lab.yaml"
+	stateFile    = "state.json"
+	folderRights = 0o755
+)
+
+// folder is where a lab keeps its files.
+func folder(lab string) string { return filepath.Join(labsFolder, lab) }
+
+// space returns the network namespace of a host or machine. That of the links has the lab's own name.
+func space(lab, name string) string { return lab + "." + name }
+
+// state is what a lab remembers between commands. All else is found by looking: at namespaces, at
+// the processes in them, and at NICs.
+type state struct {
+	Source  string            `json:"source"`  // what up was given
+	Numbers numbers           `json:"numbers"` // given out; they stay
+	Made    map[string]string `json:"made"`    // namespaces that are complete, and what they are like
+
+	// Links is what vnic lab link changed since up: what hosts do to what they send, in the file's words.
+	Links map[string]string `json:"links,omitempty"`
+}
+
+func (s *state) save(dir string) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	// A new file in place of the old one: whoever is killed meanwhile leaves one or the other.
+	next := filepath.Join(dir, "."+stateFile)
+	if err := os.WriteFile(next, b, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, filepath.Join(dir, stateFile))
+}
+
+func loadState(dir string) (*state, error) {
+	s := &state{Made: map[string]string{}}
+	b, err := os.ReadFile(filepath.Join(dir, stateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; vnic lab down %s removes the lab", filepath.Join(dir, stateFile), err, filepath.Base(dir))
+	}
+	return s, nil
+}
+
+// lock makes the lab's folder if it is missing, and keeps other commands from changing the lab. The
+// kernel unlocks it when this process ends, however that happens.
+func lock(lab string) (unlock func() error, err error) {
+	dir := folder(lab)
+	if err := os.MkdirAll(dir, folderRights); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lab %s: another command is changing it; wait for its end", lab), f.Close())
+	}
+	return f.Close, nil
+}
+
+// labs returns the names of the labs that there are, also of those that are not complete.
+func labs() (names []string) {
+	entries, _ := os.ReadDir(labsFolder)
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// choose returns the lab that a command is for: the one named, or the only one.
+func choose(name string) (string, error) {
+	switch all := labs(); {
+	case name != "" && slices.Contains(all, name):
+		return name, nil
+	case name != "" && len(all) == 0:
+		return "", fmt.Errorf("there is no lab %q, and no other: vnic lab up makes one", name)
+	case name != "":
+		return "", fmt.Errorf("there is no lab %q; there are %s", name, strings.Join(all, ", "))
+	case len(all) == 0:
+		return "", errors.New("there is no lab: vnic lab up makes one")
+	case len(all) > 1:
+		return "", cli.Usagef("there are several labs: name one with --lab: %s", strings.Join(all, ", "))
+	default:
+		return all[0], nil
+	}
+}
+
+// open returns the plan of a lab that is up.
+func open(name string) (*plan, error) {
+	name, err := choose(name)
+	if err != nil {
+		return nil, err
+	}
+	dir := folder(name)
+	text, err := os.ReadFile(filepath.Join(dir, labFile))
+	if err != nil {
+		return nil, fmt.Errorf("lab %s is not complete: vnic lab up makes it so, vnic lab down %[1]s removes it", name)
+	}
+	l, err := labfile.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s:\n%w", filepath.Join(dir, labFile), err)
+	}
+	s, err := loadState(dir)
+	if err != nil {
+		return nil, err
+	}
+	return newPlan(l, s)
+}
+
+// spaces returns the names of the lab's network namespaces.
+func spaces(lab string) (names []string) {
+	entries, _ := os.ReadDir(netnsFolder)
+	for _, e := range entries {
+		if e.Name() == lab || strings.HasPrefix(e.Name(), lab+".") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}

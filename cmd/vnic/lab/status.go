@@ -1,0 +1,110 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+// Status of a lab, as `vnic lab status --json` prints it.
+type (
+	labStatus struct {
+		Lab      string          `json:"lab"`
+		Source   string          `json:"source"`          // what it was made from
+		Error    string          `json:"error,omitempty"` // why it is not known what is there
+		Hosts    []hostStatus    `json:"hosts"`
+		Machines []machineStatus `json:"machines"`
+	}
+	hostStatus struct {
+		Name     string `json:"name"`
+		Number   int    `json:"number"`
+		State    string `json:"state"` // up, or why not
+		PID      int    `json:"pid,omitempty"`
+		Peers    int    `json:"peers"`
+		PeersUp  int    `json:"peers_up"`
+		Link     string `json:"link"`
+		Address  string `json:"address"` // of the NIC, on the link
+		Control  string `json:"control"`
+		Config   string `json:"config"`
+		Netns    string `json:"netns"`
+		Machines int    `json:"machines"`
+	}
+	machineStatus struct {
+		Name     string `json:"name"`
+		Host     string `json:"host"`
+		Tenant   string `json:"tenant"`
+		Address  string `json:"address"`
+		Function string `json:"function"`
+		State    string `json:"state"`
+		Device   string `json:"device"` // for vnic guest --device
+		Enter    string `json:"enter"`  // how to get in
+	}
+)
+
+// statusOf asks the NICs of a lab.
+func statusOf(ctx context.Context, name string) labStatus {
+	p, err := open(name)
+	if err != nil {
+		return labStatus{Lab: name, Error: err.Error()}
+	}
+	s := labStatus{Lab: name, Source: p.state.Source}
+	for _, h := range p.hosts {
+		hs := hostStatus{
+			Name: h.Name, Number: h.Number, State: "down", Peers: len(h.Peers), Link: h.Link.Name, Address: h.Underlay(),
+			Control: h.Control(), Config: h.Config(), Netns: h.Space(), Machines: len(h.Machines),
+		}
+		asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+		client := control.NewClient(h.Control())
+		n, err := client.NIC(asking)
+		var functions []control.Function
+		if err == nil {
+			functions, err = client.Functions(asking)
+		}
+		cancel()
+		if err == nil {
+			hs.State, hs.PID = "up", n.PID
+			for _, peer := range n.Peers {
+				if peer.Up {
+					hs.PeersUp++
+				}
+			}
+		}
+		s.Hosts = append(s.Hosts, hs)
+		for _, m := range h.Machines {
+			s.Machines = append(s.Machines, m.status(hs.State, functions))
+		}
+	}
+	return s
+}
+
+func (m *machine) status(nic string, functions []control.Function) machineStatus {
+	s := machineStatus{
+		Name: m.Name, Host: m.host.Name, Tenant: m.Tenant, Address: m.Prefix(), Function: fmt.Sprintf("pf0.vf%d", m.VF), State: nic,
+		Device: "unix://" + m.Socket(), Enter: "ip netns exec " + m.Space() + " bash",
+	}
+	for _, f := range functions {
+		if f.ID == fmt.Sprintf("h%d.%s", m.host.Number, s.Function) && f.Attached != "" {
+			s.State = "attached"
+		}
+	}
+	return s
+}
+
+func (s labStatus) print(w io.Writer) {
+	fmt.Fprintf(w, "lab %s\t%s\n", s.Lab, s.Source)
+	if s.Error != "" {
+		fmt.Fprintf(w, "  %s\n", s.Error)
+		return
+	}
+	fmt.Fprintln(w, "\nHOST\tNIC\tNUMBER\tADDRESS\tLINK\tPEERS\tPID")
+	for _, h := range s.Hosts {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%d\n", h.Name, h.State, h.Number, h.Address, h.Link, h.PeersUp, h.Peers, h.PID)
+	}
+	fmt.Fprintln(w, "\nMACHINE\tSTATE\tHOST\tFUNCTION\tTENANT\tADDRESS\tHOW TO GET IN")
+	for _, m := range s.Machines {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Name, m.State, m.Host, m.Function, m.Tenant, m.Address, m.Enter)
+	}
+}

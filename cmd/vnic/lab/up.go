@@ -1,0 +1,370 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/control"
+)
+
+// readyTime is how long the NICs have to start and to reach each other.
+const readyTime = time.Minute
+
+// up makes a lab true: it removes what the file has not, leaves what is as the file says, and makes
+// the rest.
+func up(ctx context.Context, arg string, out *progress) (*plan, error) {
+	l, text, err := labfile.Load(arg)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkMachine(); err != nil {
+		return nil, err
+	}
+	if len(spaces(l.Name)) > 0 && !slices.Contains(labs(), l.Name) {
+		return nil, fmt.Errorf("network namespaces named %s or %[1]s.… are there already, and of no lab: ip netns del them, or name the lab otherwise", l.Name)
+	}
+	// Everything that can be wrong with the file is said before anything is made.
+	if _, err := newPlan(l, &state{}); err != nil {
+		return nil, fmt.Errorf("lab %s:\n%w", arg, err)
+	}
+	unlock, err := lock(l.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	had, err := loadState(folder(l.Name))
+	if err != nil {
+		return nil, err
+	}
+	had.Links = nil // as the file says
+	p, err := newPlan(l, had)
+	if err != nil {
+		return nil, fmt.Errorf("lab %s:\n%w", arg, err)
+	}
+	if p.state.Source, err = filepath.Abs(arg); err != nil || !strings.ContainsAny(arg, "./") {
+		p.state.Source = arg
+	}
+	b := &builder{plan: p, text: text, out: out, running: map[string]*daemon{}}
+	if err := b.build(ctx); err != nil {
+		return nil, fmt.Errorf("%w\nvnic lab up goes on, vnic lab down %s removes what was made", err, l.Name)
+	}
+	return p, nil
+}
+
+// checkMachine returns an error if this machine or user cannot have labs.
+func checkMachine() error {
+	if os.Geteuid() != 0 {
+		return errors.New("network namespaces need root: run it with sudo")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		return errors.New("the program ip is missing: install iproute2")
+	}
+	return nil
+}
+
+// builder makes a plan true.
+type builder struct {
+	*plan
+	text     []byte
+	out      *progress
+	fresh    []*machine // made by this command
+	impaired []*host    // whose NICs go on with another impairment of their uplinks
+	running  map[string]*daemon
+}
+
+func (b *builder) build(ctx context.Context) error {
+	restart, err := b.clear()
+	if err == nil {
+		err = b.network()
+	}
+	if err == nil {
+		err = b.identities()
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder(b.Name), labFile), b.text, 0o644); err != nil {
+		return err
+	}
+	if err := b.startNICs(ctx, restart); err != nil {
+		return err
+	}
+	for _, h := range restart {
+		for _, m := range h.Machines {
+			if err := m.address(); err != nil {
+				return err
+			}
+		}
+	}
+	for _, h := range b.impaired {
+		if err := h.impair(ctx); err != nil {
+			return err
+		}
+	}
+	for _, m := range b.fresh {
+		if err := m.begin(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clear ends the NICs that are not to go on as they are, and removes namespaces and files that the
+// plan has not. It returns the hosts whose NICs are to be started.
+func (b *builder) clear() (restart []*host, err error) {
+	want := map[string]string{b.Name: b.fabricShape()}
+	for _, h := range b.hosts {
+		want[h.Space()] = h.shape()
+		for _, m := range h.Machines {
+			want[m.Space()] = m.shape()
+		}
+	}
+	there := spaces(b.Name)
+	whole := func(name string) bool { return slices.Contains(there, name) && b.state.Made[name] == want[name] }
+	if !whole(b.Name) {
+		for _, h := range b.hosts { // its cable is gone, too
+			b.state.Made[h.Space()] = ""
+		}
+	}
+	for _, h := range b.hosts {
+		text, err := os.ReadFile(h.Config())
+		same := err == nil && sameNIC(text, []byte(h.text)) && whole(h.Space())
+		for _, m := range h.Machines {
+			same = same && whole(m.Space())
+		}
+		if same && answers(h) {
+			if string(text) != h.text {
+				b.impaired = append(b.impaired, h)
+			}
+			continue
+		}
+		restart = append(restart, h)
+		if err := end(func() []process { return nic(h) }); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range there {
+		if whole(name) {
+			continue
+		}
+		if want[name] == "" {
+			b.out.step("%s: removed", strings.TrimPrefix(name, b.Name+"."))
+		}
+		delete(b.state.Made, name)
+		if err := removeSpace(name); err != nil {
+			return nil, err
+		}
+		if want[name] == "" {
+			if err := removeFiles(b.Name, strings.TrimPrefix(name, b.Name+".")); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return restart, b.state.save(folder(b.Name))
+}
+
+// removeFiles removes what a lab's folder has of a host or machine.
+func removeFiles(lab, name string) error {
+	files, err := filepath.Glob(filepath.Join(folder(lab), name+".*"))
+	for _, f := range files {
+		err = errors.Join(err, os.Remove(f))
+	}
+	return err
+}
+
+// answers reports whether a host's NIC runs.
+func answers(h *host) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err := control.NewClient(h.Control()).NIC(ctx)
+	return err == nil
+}
+
+// network makes the namespaces that are missing. What is complete is noted, so that what a killed
+// command left half made is made again.
+func (b *builder) network() error {
+	make := func(name, shape string, f func() error) (made bool, err error) {
+		if b.state.Made[name] == shape {
+			return false, nil
+		}
+		if err := f(); err != nil {
+			return false, err
+		}
+		b.state.Made[name] = shape
+		return true, b.state.save(folder(b.Name))
+	}
+	if _, err := make(b.Name, b.fabricShape(), b.fabric); err != nil {
+		return err
+	}
+	hosts, machines := 0, 0
+	for _, h := range b.hosts {
+		made, err := make(h.Space(), h.shape(), h.furnish)
+		if err != nil {
+			return err
+		}
+		if made {
+			hosts++
+		}
+		for _, m := range h.Machines {
+			if made, err = make(m.Space(), m.shape(), m.furnish); err != nil {
+				return err
+			}
+			if made {
+				machines++
+				b.fresh = append(b.fresh, m)
+			}
+			if err := b.introduce(m); err != nil {
+				return err
+			}
+		}
+	}
+	if hosts+machines > 0 {
+		b.out.step("network: %d hosts, %d machines", hosts, machines)
+	}
+	return nil
+}
+
+// identities makes the certificates of hosts that have none. What a killed command left half made is
+// made again.
+func (b *builder) identities() error {
+	dir := b.hosts[0].Keys()
+	var missing []uint8
+	for _, h := range b.hosts {
+		if _, err := cmlink.Load(dir, uint8(h.Number)); err == nil {
+			continue
+		}
+		for _, suffix := range []string{"pem", "key"} {
+			if err := os.Remove(filepath.Join(dir, fmt.Sprintf("host-%d.%s", h.Number, suffix))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		missing = append(missing, uint8(h.Number))
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if _, err := os.Stat(dir); err == nil {
+		return cmlink.AddHosts(dir, b.Name, missing)
+	}
+	part := dir + ".part"
+	if err := errors.Join(os.RemoveAll(part), cmlink.Init(part, b.Name, missing)); err != nil {
+		return err
+	}
+	return os.Rename(part, dir)
+}
+
+// startNICs writes the configurations of hosts, starts their NICs, and waits until every NIC of the
+// lab has reached its peers.
+func (b *builder) startNICs(ctx context.Context, hosts []*host) error {
+	for _, h := range hosts {
+		if err := os.WriteFile(h.Config(), []byte(h.text), 0o644); err != nil {
+			return err
+		}
+		d, err := start(h.Space(), h.Log(), program, "run", "-c", h.Config())
+		if err != nil {
+			return err
+		}
+		b.running[h.Name] = d
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	for i, h := range b.hosts {
+		b.out.now("NICs: %d of %d are up", i, len(b.hosts))
+		if err := b.ready(ctx, h); err != nil {
+			return err
+		}
+	}
+	if len(hosts) > 0 {
+		b.out.step("NICs: %d started, all have reached their peers", len(hosts))
+	}
+	return nil
+}
+
+// ready waits until a NIC has reached its peers and knows their functions.
+func (b *builder) ready(ctx context.Context, h *host) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if d := b.running[h.Name]; d != nil {
+		stop := context.AfterFunc(ctx, func() {})
+		defer stop()
+		go func() {
+			select {
+			case <-d.ended:
+				cancel(fmt.Errorf("it ended: %w", d.err))
+			case <-ctx.Done():
+			}
+		}()
+	}
+	_, err := control.NewClient(h.Control()).Wait(ctx, func(n control.NIC) error {
+		for _, p := range n.Peers {
+			if !p.Up || p.Functions == 0 {
+				return fmt.Errorf("peer %d is down: %s", p.Host, p.Note)
+			}
+		}
+		return nil
+	}, nil)
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
+		err = cause
+	}
+	return fmt.Errorf("the NIC of host %s: %w\n%s", h.Name, err, lastLines(h.Log()))
+}
+
+// begin runs a machine's commands.
+func (m *machine) begin(ctx context.Context) error {
+	log, err := os.OpenFile(filepath.Join(folder(m.Lab), m.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	for _, line := range m.Exec {
+		ctx, cancel := context.WithTimeout(ctx, labfile.DefaultTimeout)
+		cmd := m.command(ctx, "sh", "-c", line)
+		cmd.Stdout, cmd.Stderr = log, log
+		err := cmd.Run()
+		cancel()
+		if err != nil {
+			return fmt.Errorf("machines.%s.exec: %s: %w\n%s", m.Name, line, err, lastLines(log.Name()))
+		}
+	}
+	return nil
+}
+
+// progress writes what a command does: a line for each step, and on a terminal also what it waits for.
+type progress struct {
+	w        io.Writer
+	terminal bool
+	begun    time.Time
+}
+
+func (p *progress) step(format string, a ...any) {
+	p.erase()
+	fmt.Fprintf(p.w, "%5.1fs  %s\n", time.Since(p.begun).Seconds(), fmt.Sprintf(format, a...))
+}
+
+// now shows what the command waits for, until the next step.
+func (p *progress) now(format string, a ...any) {
+	if p.terminal {
+		p.erase()
+		fmt.Fprintf(p.w, "%5.1fs  %s …", time.Since(p.begun).Seconds(), fmt.Sprintf(format, a...))
+	}
+}
+
+func (p *progress) erase() {
+	if p.terminal {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
