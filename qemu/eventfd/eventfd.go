@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,12 +14,14 @@ import (
 // None is no descriptor.
 const None = -1
 
-// Event is an eventfd, or a socket (CheckCall), that is signalled by the thread of its Notifier.
+// Event is an eventfd, or a socket (CheckCall), that is signalled for a guest.
 type Event struct {
 	notifier *Notifier
-	due      atomic.Bool // a signal is due
+	due      atomic.Bool // the thread is to signal
 	to       atomic.Pointer[target]
-	request  request // owned by the thread
+
+	using   sync.Mutex // whoever signals or closes a descriptor holds it
+	request request    // guarded by using
 }
 
 // target is our copy of a descriptor.
@@ -42,17 +46,43 @@ func (e *Event) Set(fd int) error {
 	return nil
 }
 
-// Signal makes the thread add one to the counter. If the counter (or socket) is full, the other
-// side has not read it yet, and one more signal would tell it nothing new. Signal does not block,
-// and its cost does not depend on the descriptor.
+// Signal adds one to the counter, or makes the thread do it. If the counter (or socket) is full, the
+// other side has not read it yet, and one more signal would tell it nothing new. Signal does not
+// block. A guest whose signals are slow gets them from the thread (Notifier.owes).
 func (e *Event) Signal() {
-	if !e.due.Swap(true) {
-		e.notifier.wake()
+	if e.due.Load() || e.notifier.owes() || !e.signalHere() {
+		if !e.due.Swap(true) {
+			e.notifier.wake()
+		}
+	}
+}
+
+// signalHere signals on the caller's thread, if that cannot block.
+func (e *Event) signalHere() bool {
+	c := kernel()
+	if c == nil || !e.using.TryLock() {
+		return false
+	}
+	defer e.using.Unlock()
+	switch to := e.to.Load(); {
+	case to == nil:
+		return true
+	case to.socket:
+		return false
+	default:
+		began := time.Now()
+		done := e.request.submit(c, to.fd)
+		e.notifier.charge(time.Since(began))
+		return done
 	}
 }
 
 // signal signals a descriptor. It runs on the notifier's thread.
 func (e *Event) signal(to *target) {
+	e.using.Lock()
+	defer e.using.Unlock()
+	began := time.Now()
+	defer func() { e.notifier.charge(time.Since(began)) }()
 	switch c := kernel(); {
 	case to == nil:
 	case to.socket: // it does not wait, whatever the flags of the description are

@@ -280,8 +280,9 @@ func TestSlowSignalHoldsUpNobody(t *testing.T) {
 		}
 	})
 	soon(t, "Close", slow.Close)
-	stop := make(chan struct{})
+	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // lets it go on
+		defer close(stopped)
 		for {
 			select {
 			case <-stop:
@@ -296,4 +297,50 @@ func TestSlowSignalHoldsUpNobody(t *testing.T) {
 	}()
 	<-slow.gone
 	close(stop)
+	<-stopped // it would read what the next test has by the same number
+}
+
+// TestQuickSignalsNeedNoThread: a signal that one reader waits for leaves on the caller's thread.
+func TestQuickSignalsNeedNoThread(t *testing.T) {
+	if kernel() == nil {
+		t.Skip("the kernel has no AIO that signals")
+	}
+	e, fd := event(t), newEventFD(t, 0)
+	set(t, e, fd)
+	e.Signal()
+	if e.notifier.begun.Load() {
+		t.Error("a thread was started")
+	}
+	if n := count(t, fd); n != 1 {
+		t.Errorf("signalled %d times", n)
+	}
+}
+
+// TestSlowSignalsArePaidFor: a guest whose signals have taken more than their allowance gets the
+// next ones from its thread, until a thousand times as long has passed. Whatever keeps that thread
+// then does not keep a caller.
+func TestSlowSignalsArePaidFor(t *testing.T) {
+	e, fd := event(t), newEventFD(t, 0)
+	set(t, e, fd)
+	n := e.notifier
+	for range 1000 {
+		n.charge(quick)
+	}
+	if n.owes() {
+		t.Error("quick signals are charged")
+	}
+	n.charge(2 * allowance)
+	if !n.owes() {
+		t.Fatal("slow signals are not charged")
+	}
+	e.using.Lock() // as while QEMU makes the thread's signal take for ever
+	for range 3 {
+		e.Signal()
+	}
+	e.using.Unlock()
+	soon(t, "the thread's signal", func() { count(t, fd) })
+	n.paid.Store(now() + int64(allowance*factor)) // as after 5 s
+	if n.owes() {
+		t.Error("a guest owes what it has paid for")
+	}
 }

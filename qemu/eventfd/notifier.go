@@ -3,19 +3,22 @@ package eventfd
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Notifier is the thread that signals the events of one guest.
+// Notifier signals the events of one guest, and has a thread for those that are slow.
 //
-//	Signal (any thread): due ──┐             ┌─▶ eventfd of the guest's QEMU
-//	Set: retired ──────────────┴▶ Notifier: run ─┘
-//	                              └ nothing is due: asleep
+//	Signal (any thread) ───────────────────────────▶ eventfd of the guest's QEMU
+//	  └ the guest owes: due ──┐                  ▲
+//	Set: retired ─────────────┴▶ Notifier: run ──┘
+//	                             └ nothing is due: asleep
 type Notifier struct {
 	events []Event
 	asleep atomic.Uint32 // 1: the thread sleeps, is about to, or was not started yet
 	begun  atomic.Bool
+	paid   atomic.Int64  // when the slow signals so far are paid for (now); 0: there was none
 	gone   chan struct{} // closed when the thread has ended
 
 	mu      sync.Mutex
@@ -29,6 +32,34 @@ type retired struct {
 	to    *target
 	due   bool // a signal is due
 }
+
+// What slow signals of a guest may take of the threads that call Signal: 5 ms, and then a thousandth
+// of the time. A signal that wakes one reader takes about 1 µs, so it is not counted at all.
+const (
+	quick     = 20 * time.Microsecond
+	allowance = 5 * time.Millisecond
+	factor    = 1000
+)
+
+// owes reports whether the guest's slow signals have used up what they may take of its callers'
+// threads. Until that is paid for by time, only the Notifier's thread signals.
+func (n *Notifier) owes() bool {
+	paid := n.paid.Load()
+	return paid != 0 && paid-now() > int64(allowance*factor)
+}
+
+// charge charges the guest for a signal that took so long, on whatever thread. What it costs shows
+// only afterwards, so one signal may exceed the allowance.
+func (n *Notifier) charge(took time.Duration) {
+	if took > quick {
+		n.paid.Store(max(n.paid.Load(), now()) + int64(took*factor))
+	}
+}
+
+var start = time.Now()
+
+// now returns the time in nanoseconds since the program's start.
+func now() int64 { return int64(time.Since(start)) }
 
 // NewNotifier returns a notifier with a number of events. Its thread starts with the first signal.
 func NewNotifier(events int) *Notifier {
@@ -114,7 +145,7 @@ func (n *Notifier) work() (some bool) {
 		if r.due {
 			r.event.signal(r.to)
 		}
-		r.to.close()
+		r.event.close(r.to)
 		some = true
 	}
 	for i := range n.events {
@@ -146,9 +177,16 @@ func (n *Notifier) end() bool {
 		return false
 	}
 	for i := range n.events {
-		n.events[i].to.Swap(nil).close()
+		n.events[i].close(n.events[i].to.Swap(nil))
 	}
 	return true
+}
+
+// close closes a descriptor that was the event's, once nobody signals it any more.
+func (e *Event) close(was *target) {
+	e.using.Lock()
+	defer e.using.Unlock()
+	was.close()
 }
 
 func (t *target) close() {
