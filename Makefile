@@ -150,6 +150,11 @@ driver-debug: deps fetch build ## the driver's tests in guests whose kernel has 
 packages: build ## Debian packages in build/packages: vnic, vnic-dkms, ibverbs-provider-vnic
 	@./guestlib/linux/packages.sh build/packages
 
+.PHONY: image
+image: build ## an OCI image with the program, build/vnic.oci.tar, for podman, docker and skopeo; docs/operations.md runs it
+	$(GO) -C tools build -o ../build/oci ./oci
+	build/oci -program $(BIN) -arch $$($(GO) env GOARCH) -version $(VERSION) -out build/vnic.oci.tar
+
 .PHONY: packages-test
 packages-test: deps fetch packages ## install the packages in a new Debian, in a folder and in a guest, dkms and all, and purge them; as root
 	@./guestlib/linux/packages-test.sh build/packages
