@@ -485,8 +485,8 @@ func TestForgottenPeersBeginAnew(t *testing.T) {
 	s := newStage(t)
 	s.works()
 	n := s.w.nics[0]
-	must(t, n.core.Do(func(now falcon.Time) { n.core.Manager.ForgetPeer(now, 2) }))
-	n.links.end(2, errors.New("as after a fault"))
+	must(t, n.core.Do(func(now falcon.Time) { n.core.Manager.CM.ForgetPeer(now, 1) }))
+	n.links.End(1, errors.New("as after a fault"))
 	s.event(abi.EventDisconnected)
 	s.w.waitPeers()
 	s.w.until("the peer forgets, too", func() bool { return s.w.counter(1, "cm.peer_restarts") == 1 })

@@ -2,22 +2,35 @@ package device
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/netip"
+	"sync"
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/counters"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
 // links holds the links to the other NICs' connection managers: it sends messages of the core by
-// link, and passes received ones to the core by mail. It implements cmlink.Handler and
-// controller.Links.
+// link, and passes received ones to the core by mail. A NIC without peers listens to nobody.
 type links struct {
 	log  *slog.Logger
-	link *cmlink.Link // nil: there are no peers
-	mail map[uint8]*controller.PeerMail
+	cfg  *config.Config
+	self *cmlink.Identity // nil: loaded when there is a peer
+
+	mu   sync.Mutex
+	link *cmlink.Link // nil: there were no peers so far
+	up   map[cm.PeerID]*peerLink
+}
+
+// peerLink is the link to one peer.
+type peerLink struct {
+	name string
+	mail *controller.PeerMail
 }
 
 var (
@@ -25,82 +38,140 @@ var (
 	_ controller.Links = (*links)(nil)
 )
 
-// start starts the links to the peers.
-func (l *links) start(cfg *config.Config, self *cmlink.Identity, core *controller.Core) error {
-	if len(cfg.Peers) == 0 {
+// Open implements controller.Links.
+func (l *links) Open() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.link != nil {
 		return nil
 	}
-	c := cmlink.Config{Listen: cfg.CM.Listen.String(), Identity: self, Log: l.log}
-	l.mail = map[uint8]*controller.PeerMail{}
-	for _, p := range cfg.Peers {
-		l.mail[p.Host] = core.PeerMail(p.Host)
-		c.Peers = append(c.Peers, cmlink.Peer{Host: p.Host, Addr: p.CM.String(), Identity: p.Identity})
+	if err := l.identify(); err != nil {
+		return err
+	}
+	link, err := cmlink.New(cmlink.Config{Listen: listenOn(l.cfg.CM.Listen), Identity: l.self, Log: l.log}, l)
+	if err != nil {
+		return listenError("cm.listen", l.cfg.CM.Listen, err)
+	}
+	l.link, l.up = link, map[cm.PeerID]*peerLink{}
+	return nil
+}
+
+// identify loads the NIC's identity.
+func (l *links) identify() error {
+	if l.self != nil {
+		return nil
+	}
+	if l.cfg.CM.Identity == "" {
+		return errors.New("cm.identity is not set, so this NIC can have no peers: set it and cm.listen in the configuration")
 	}
 	var err error
-	if l.link, err = cmlink.New(c, l); err != nil {
-		return listenError("cm.listen", cfg.CM.Listen, err)
+	if l.self, err = cmlink.Load(l.cfg.CM.Identity, l.cfg.NIC.Host); err != nil {
+		return fmt.Errorf("cm.identity: %w", err)
 	}
 	return nil
 }
 
+func listenOn(a netip.AddrPort) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
 // close closes all links.
 func (l *links) close() {
-	for _, m := range l.mail {
-		m.Close()
+	l.mu.Lock()
+	link, all := l.link, l.up
+	l.mu.Unlock()
+	for _, p := range all {
+		p.mail.Close()
 	}
-	if l.link != nil {
-		_ = l.link.Close()
+	if link != nil {
+		_ = link.Close()
 	}
+}
+
+// Set implements controller.Links.
+func (l *links) Set(p *controller.Peer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.up[p.ID] = &peerLink{p.Name, p.Mail}
+	c := cmlink.Peer{ID: uint32(p.ID), Host: p.Is.Host, Addr: p.Is.CM.String(), Identity: p.Is.Identity}
+	if err := l.link.Set(c); err != nil { // the configuration's check knows the same rules
+		l.log.Error("no link to a peer", "peer", p.Name, "err", err)
+	}
+}
+
+// Remove implements controller.Links.
+func (l *links) Remove(peer cm.PeerID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.up, peer)
+	l.link.Remove(uint32(peer))
+}
+
+// opened returns the link; nil: there were no peers so far.
+func (l *links) opened() *cmlink.Link {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.link
 }
 
 // Note implements controller.Links.
-func (l *links) Note(host uint8) string {
-	if l.link == nil {
-		return ""
+func (l *links) Note(peer cm.PeerID) string {
+	if link := l.opened(); link != nil {
+		return link.Note(uint32(peer))
 	}
-	return l.link.Note(host)
+	return ""
 }
 
-// send sends a message of the core to a peer. It is called by the core's goroutine.
-func (l *links) send(host uint8, msg []byte) {
-	if l.link == nil {
-		return
-	}
-	// A message that cannot be sent is lost with the link, which the connection manager learns by
-	// PeerDown.
-	_ = l.link.Send(host, msg)
-}
+// Send implements controller.Links. A message that cannot be sent is lost with the link, which the
+// connection manager learns by PeerDown.
+func (l *links) Send(peer cm.PeerID, msg []byte) { _ = l.opened().Send(uint32(peer), msg) }
 
-// end is called by the core's goroutine.
-func (l *links) end(host uint8, reason error) {
-	if l.link != nil {
-		l.link.End(host, reason)
-	}
-}
+// End implements controller.Links.
+func (l *links) End(peer cm.PeerID, reason error) { l.opened().End(uint32(peer), reason) }
 
 // count adds the counters of the links.
 func (l *links) count(to control.Counters) {
-	if l.link != nil {
-		st := l.link.Stats()
+	if link := l.opened(); link != nil {
+		st := link.Stats()
 		counters.OfLinks.Add(to, &st)
 	}
 }
 
+// to returns the link to a peer. If the peer was removed, what is done with it has no effect.
+func (l *links) to(peer uint32) *peerLink {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.up[cm.PeerID(peer)]
+}
+
 // PeerUp implements cmlink.Handler.
-func (l *links) PeerUp(host uint8) {
-	l.log.Info("peer up", "host", host)
-	l.mail[host].Up()
+func (l *links) PeerUp(peer uint32) {
+	if p := l.to(peer); p != nil {
+		l.log.Info("peer up", "peer", p.name)
+		p.mail.Up()
+	}
 }
 
 // PeerDown implements cmlink.Handler.
-func (l *links) PeerDown(host uint8, reason error) {
-	l.log.Info("peer down", "host", host, "reason", reason)
-	if errors.Is(reason, cmlink.ErrRevoked) {
-		l.mail[host].Revoked()
+func (l *links) PeerDown(peer uint32, reason error) {
+	p := l.to(peer)
+	if p == nil {
 		return
 	}
-	l.mail[host].Down()
+	l.log.Info("peer down", "peer", p.name, "reason", reason)
+	if errors.Is(reason, cmlink.ErrRevoked) {
+		p.mail.Revoked()
+		return
+	}
+	p.mail.Down()
 }
 
 // Message implements cmlink.Handler.
-func (l *links) Message(host uint8, msg []byte) { l.mail[host].Message(msg) }
+func (l *links) Message(peer uint32, msg []byte) {
+	if p := l.to(peer); p != nil {
+		p.mail.Message(msg)
+	}
+}

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
@@ -89,13 +88,13 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(cfg.Peers) > 0 && n.deps.Identity == nil {
-		if n.deps.Identity, err = cmlink.Load(cfg.CM.Identity, cfg.NIC.Host); err != nil {
-			return nil, fmt.Errorf("cm.identity: %w", err)
+	n.links = links{log: n.log, cfg: cfg, self: deps.Identity}
+	if len(cfg.Peers) > 0 {
+		if err = n.links.identify(); err != nil {
+			return nil, err
 		}
 	}
 	n.settings = settings.NewMemory(deps.Settings)
-	n.links.log = n.log
 	if err = n.newShards(); err != nil {
 		return nil, err
 	}
@@ -280,8 +279,8 @@ func (n *NIC) Run(ctx context.Context) error {
 	if c := n.deps.Control; c != nil {
 		defer c.Close()
 	}
-	if err == nil {
-		err = n.links.start(n.cfg, n.deps.Identity, n.core)
+	if err == nil && n.core.Peers.Len() > 0 {
+		err = n.links.Open()
 	}
 	if err != nil {
 		for _, u := range n.units {
@@ -304,7 +303,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		u.ports.Serve()
 		threads.Go(u.thread.Run)
 	}
-	core.Go(func() { n.core.Run(n.clock, n.links.send, n.links.end) })
+	core.Go(func() { n.core.Run(n.clock, &n.links) })
 	if n.deps.Control != nil {
 		n.control = control.ServeOn(n.deps.Control, n)
 	}

@@ -7,14 +7,15 @@ import (
 
 // Handler receives the events of the links. The package comment defines the order of the calls.
 type Handler interface {
-	PeerUp(host uint8)
-	PeerDown(host uint8, reason error)
+	PeerUp(peer uint32)
+	PeerDown(peer uint32, reason error)
 	// Message delivers msg, which the handler owns.
-	Message(host uint8, msg []byte)
+	Message(peer uint32, msg []byte)
 }
 
 // Peer is a NIC that the Link stays connected to.
 type Peer struct {
+	ID       uint32 // the caller's number for it; 0: the same as Host
 	Host     uint8
 	Addr     string // "address:port" it listens on; used if its host id is higher than ours
 	Identity string // URI expected; "": URI(our domain, Host)
@@ -33,6 +34,7 @@ type Config struct {
 	Patience   time.Duration // after this time without a connection from a peer that must dial us, the log says so; default 10 s
 	BackoffMin time.Duration // wait before dialing again, doubled each time up to BackoffMax, ±50 %; default 100 ms
 	BackoffMax time.Duration // default 5 s
+	Revoked    time.Duration // time between two looks at the list of revoked certificates; default 500 ms
 	Queue      int           // messages waiting to be sent to one peer; default 16384
 }
 
@@ -48,6 +50,7 @@ func (c *Config) defaults() {
 	def(&c.Patience, 10*time.Second)
 	def(&c.BackoffMin, 100*time.Millisecond)
 	def(&c.BackoffMax, 5*time.Second)
+	def(&c.Revoked, 500*time.Millisecond)
 	if c.Queue <= 0 {
 		c.Queue = 16384
 	}

@@ -133,7 +133,7 @@ func identityOf(c *x509.Certificate) (string, error) {
 	return c.URIs[0].String(), nil
 }
 
-// checkRevoked reads the present list, so a running NIC obeys a new list within a keepalive. If the
+// checkRevoked reads the present list, so a running NIC obeys a new one (Link.watchRevoked). If the
 // list cannot be read, no peer is accepted, but links that are up stay up.
 func (id *Identity) checkRevoked(cert *x509.Certificate) error {
 	if id.dir == "" {

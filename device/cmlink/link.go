@@ -6,9 +6,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,10 +20,12 @@ import (
 type Link struct {
 	shared   *shared
 	listener net.Listener // nil: none
-	peers    map[uint8]*peer
-	byURI    map[string]*peer
-	addrs    map[netip.Addr]bool // of peers
 	greeting greetings
+
+	mu     sync.Mutex
+	peers  map[uint32]*peer // by ID
+	byURI  map[string]*peer
+	closed bool
 
 	cancel context.CancelFunc // of shared.ctx
 	wg     sync.WaitGroup
@@ -42,25 +47,9 @@ func New(cfg Config, h Handler) (*Link, error) {
 	if cfg.Identity == nil {
 		return nil, errors.New("a link needs an identity")
 	}
-	l := &Link{
-		shared: newShared(cfg, h),
-		peers:  make(map[uint8]*peer), byURI: make(map[string]*peer),
-		addrs: make(map[netip.Addr]bool),
-	}
+	l := &Link{shared: newShared(cfg, h), peers: make(map[uint32]*peer), byURI: make(map[string]*peer)}
 	l.shared.ctx, l.cancel = context.WithCancel(context.Background())
-	accepts := false
-	for _, p := range cfg.Peers {
-		if err := l.addPeer(p); err != nil {
-			l.cancel()
-			return nil, err
-		}
-		accepts = accepts || p.Host < cfg.Identity.Host
-	}
-	if accepts || cfg.Listen != "" {
-		if cfg.Listen == "" {
-			l.cancel()
-			return nil, fmt.Errorf("host %d has peers with lower ids, which dial it: an address to listen on is needed", cfg.Identity.Host)
-		}
+	if cfg.Listen != "" {
 		ln, err := net.Listen("tcp", cfg.Listen)
 		if err != nil {
 			l.cancel()
@@ -69,13 +58,78 @@ func New(cfg Config, h Handler) (*Link, error) {
 		l.listener, l.shared.listens = ln, ln.Addr().String()
 		l.wg.Go(l.accept)
 	}
-	for _, p := range l.peers {
-		l.wg.Go(p.run)
+	if cfg.Identity.dir != "" {
+		l.wg.Go(l.watchRevoked)
+	}
+	for i, p := range cfg.Peers {
+		err := l.Set(p)
+		if err == nil && len(l.all()) <= i {
+			err = fmt.Errorf("peer host %d is listed twice", p.Host)
+		}
+		if err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
 	}
 	return l, nil
 }
 
-func (l *Link) addPeer(c Peer) error {
+// Set adds a peer, or changes the address of one: if this NIC dials it, it does so again.
+func (l *Link) Set(c Peer) error {
+	if c.ID == 0 {
+		c.ID = uint32(c.Host)
+	}
+	if err := l.check(&c); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, same := l.peers[c.ID], l.byURI[c.Identity]
+	switch {
+	case l.closed:
+		return net.ErrClosed
+	case p != same:
+		return fmt.Errorf("peer host %d is listed twice", c.Host)
+	case p != nil:
+		p.move(c.Addr)
+		return nil
+	}
+	p = newPeer(l.shared, c)
+	l.peers[c.ID], l.byURI[c.Identity] = p, p
+	l.wg.Go(p.run)
+	return nil
+}
+
+// Remove ends the link to a peer, as soon as what was sent has left, and within lingerTime. It does
+// not wait for that. PeerDown is called if the peer was up.
+func (l *Link) Remove(id uint32) {
+	l.mu.Lock()
+	p := l.peers[id]
+	if p != nil {
+		delete(l.peers, id)
+		delete(l.byURI, p.Identity)
+	}
+	l.mu.Unlock()
+	if p != nil {
+		p.leave()
+	}
+}
+
+// peer returns a peer, or nil.
+func (l *Link) peer(id uint32) *peer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.peers[id]
+}
+
+// all returns the peers.
+func (l *Link) all() []*peer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Values(l.peers))
+}
+
+// check checks a peer and completes it.
+func (l *Link) check(c *Peer) error {
 	self := l.shared.cfg.Identity
 	if c.Identity == "" {
 		c.Identity = URI(self.Domain, c.Host)
@@ -88,19 +142,13 @@ func (l *Link) addPeer(c Peer) error {
 	switch {
 	case c.Host == self.Host:
 		return fmt.Errorf("peer host %d is this host", c.Host)
-	case l.peers[c.Host] != nil:
-		return fmt.Errorf("peer host %d is listed twice", c.Host)
+	case c.Host < self.Host && l.listener == nil:
+		return fmt.Errorf("peer host %d has a lower id than this host, %d, and dials it: an address to listen on is needed", c.Host, self.Host)
 	case c.Host > self.Host:
 		if _, _, err := net.SplitHostPort(c.Addr); err != nil {
 			return fmt.Errorf("peer host %d: address %q: %w (want address:port)", c.Host, c.Addr, err)
 		}
 	}
-	if a, err := netip.ParseAddrPort(c.Addr); err == nil {
-		l.addrs[a.Addr().Unmap()] = true
-	}
-	p := &peer{shared: l.shared, Peer: c, dials: c.Host > self.Host, arrived: make(chan *tls.Conn, 1)}
-	l.peers[c.Host] = p
-	l.byURI[c.Identity] = p
 	return nil
 }
 
@@ -113,8 +161,8 @@ func (l *Link) Addr() net.Addr {
 }
 
 // Note returns a problem with a peer, or what the link waits for; "": nothing.
-func (l *Link) Note(host uint8) string {
-	p := l.peers[host]
+func (l *Link) Note(id uint32) string {
+	p := l.peer(id)
 	if p == nil {
 		return ""
 	}
@@ -133,10 +181,10 @@ func (l *Link) Note(host uint8) string {
 
 // Send queues a message for a peer; msg must not be changed afterwards. It does not block. Errors:
 // ErrDown, ErrTooLong, ErrFull.
-func (l *Link) Send(host uint8, msg []byte) error {
-	p := l.peers[host]
+func (l *Link) Send(id uint32, msg []byte) error {
+	p := l.peer(id)
 	if p == nil {
-		return fmt.Errorf("link to host %d: it is no peer: %w", host, ErrDown)
+		return fmt.Errorf("link to peer %d: there is none: %w", id, ErrDown)
 	}
 	if len(msg) == 0 || len(msg) > MaxMessage {
 		return fmt.Errorf("message of %d bytes, want 1 to %d: %w", len(msg), MaxMessage, ErrTooLong)
@@ -146,8 +194,8 @@ func (l *Link) Send(host uint8, msg []byte) error {
 
 // End breaks the connection to a peer. PeerDown gets the reason, and the link connects again as
 // after any other break. End does not block.
-func (l *Link) End(host uint8, reason error) {
-	if p := l.peers[host]; p != nil {
+func (l *Link) End(id uint32, reason error) {
+	if p := l.peer(id); p != nil {
 		p.end(reason)
 	}
 }
@@ -155,6 +203,9 @@ func (l *Link) End(host uint8, reason error) {
 // Close ends all connections and waits for every goroutine. PeerDown is called first for peers that
 // are up.
 func (l *Link) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
 	l.cancel()
 	var err error
 	if l.listener != nil {
@@ -164,7 +215,7 @@ func (l *Link) Close() error {
 		}
 	}
 	l.wg.Wait()
-	for _, p := range l.peers {
+	for _, p := range l.all() {
 		p.offer(nil)
 	}
 	return err
@@ -186,11 +237,32 @@ func (l *Link) accept() {
 		}
 		remote, _ := c.RemoteAddr().(*net.TCPAddr)
 		addr := remote.AddrPort().Addr().Unmap()
-		g := &greeting{conn: c, addr: addr, source: source(addr), known: l.addrs[addr]}
+		g := &greeting{conn: c, addr: addr, source: source(addr), known: l.knows(addr)}
 		if o := l.greeting.add(g); o != nil {
 			_ = o.conn.Close() // its greet notices
 		}
 		l.wg.Go(func() { l.greet(g) })
+	}
+}
+
+// knows reports whether a peer is at an address.
+func (l *Link) knows(addr netip.Addr) bool {
+	return slices.ContainsFunc(l.all(), func(p *peer) bool { return p.at(addr) })
+}
+
+// watchRevoked ends the links to peers whose certificate is revoked, soon after ca.crl was replaced.
+func (l *Link) watchRevoked() {
+	id := l.shared.cfg.Identity
+	var last fs.FileInfo
+	for sleep(l.shared.ctx, l.shared.cfg.Revoked) {
+		is, err := os.Stat(revokedPath(id.dir))
+		if err != nil || last != nil && os.SameFile(is, last) && is.ModTime().Equal(last.ModTime()) && is.Size() == last.Size() {
+			continue // if there is none any more, links that are up stay up
+		}
+		last = is
+		for _, p := range l.all() {
+			p.checkRevoked()
+		}
 	}
 }
 
@@ -215,7 +287,7 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 	ctx, cancel := context.WithTimeout(l.shared.ctx, l.shared.cfg.Handshake)
 	defer cancel()
 	cfg := tlsConfig(l.shared.cfg.Identity, x509.ExtKeyUsageClientAuth, func(uri string) error {
-		p = l.byURI[uri]
+		p = l.named(uri)
 		if uri == l.shared.cfg.Identity.URI() {
 			return fmt.Errorf("%w: %s is this NIC's own: another NIC has its host number", ErrIdentity, uri)
 		}
@@ -253,8 +325,8 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 	if c := l.claimed(claims); c != nil && err != nil {
 		c.refuse(fmt.Sprintf("a NIC at %s that says it is %s is refused: %v; %s", g.conn.RemoteAddr(), claims, err, remedyFor(err)))
 	} else if alerted(err) { // the peer is known by its address only
-		for _, c := range l.peers {
-			if a, e := netip.ParseAddrPort(c.Addr); e == nil && !c.dials && a.Addr().Unmap() == g.addr {
+		for _, c := range l.all() {
+			if !c.dials && c.at(g.addr) {
 				c.refuse(fmt.Sprintf("a NIC at %s refuses this NIC: %v; its log and `vnic show nic` there say why", g.conn.RemoteAddr(), err))
 			}
 		}
@@ -265,11 +337,22 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 // claimed returns the peer that a claimed identity probably means: the one with that identity, or
 // with its host number.
 func (l *Link) claimed(uri string) *peer {
-	if p := l.byURI[uri]; p != nil {
+	if p := l.named(uri); p != nil {
 		return p
 	}
 	if _, host, err := ParseURI(uri); err == nil {
-		return l.peers[host]
+		for _, p := range l.all() {
+			if p.Host == host {
+				return p
+			}
+		}
 	}
 	return nil
+}
+
+// named returns the peer with an identity, or nil.
+func (l *Link) named(uri string) *peer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byURI[uri]
 }

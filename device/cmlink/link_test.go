@@ -54,15 +54,15 @@ type recorder struct {
 	t      *testing.T
 	events chan string
 	mu     sync.Mutex
-	up     map[uint8]bool
+	up     map[uint32]bool
 	reason error // of the last PeerDown
 }
 
 func newRecorder(t *testing.T) *recorder {
-	return &recorder{t: t, events: make(chan string, 100_000), up: map[uint8]bool{}}
+	return &recorder{t: t, events: make(chan string, 100_000), up: map[uint32]bool{}}
 }
 
-func (r *recorder) set(host uint8, from, to bool, what string) {
+func (r *recorder) set(host uint32, from, to bool, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.up[host] != from {
@@ -71,12 +71,12 @@ func (r *recorder) set(host uint8, from, to bool, what string) {
 	r.up[host] = to
 }
 
-func (r *recorder) PeerUp(h uint8) {
+func (r *recorder) PeerUp(h uint32) {
 	r.set(h, false, true, "PeerUp")
 	r.events <- fmt.Sprintf("up %d", h)
 }
 
-func (r *recorder) PeerDown(h uint8, reason error) {
+func (r *recorder) PeerDown(h uint32, reason error) {
 	r.set(h, true, false, "PeerDown")
 	if reason == nil {
 		r.t.Error("PeerDown without a reason")
@@ -87,7 +87,7 @@ func (r *recorder) PeerDown(h uint8, reason error) {
 	r.events <- fmt.Sprintf("down %d", h)
 }
 
-func (r *recorder) Message(h uint8, msg []byte) {
+func (r *recorder) Message(h uint32, msg []byte) {
 	r.set(h, true, true, "Message")
 	r.events <- fmt.Sprintf("msg %d %s", h, msg)
 }
@@ -222,7 +222,7 @@ func TestEndedLinksComeBack(t *testing.T) {
 	for _, c := range []struct {
 		l        *Link
 		r, other *recorder
-		host     uint8
+		host     uint32
 	}{{a, ra, rb, 2}, {b, rb, ra, 1}} {
 		c.r.wait(fmt.Sprintf("up %d", c.host))
 		c.other.wait(fmt.Sprintf("up %d", 3-c.host))
@@ -415,7 +415,7 @@ func TestKeepalive(t *testing.T) {
 			r := newRecorder(t)
 			s := newShared(Config{Identity: &Identity{}}, r)
 			s.ctx = t.Context()
-			return &peer{shared: s, Peer: Peer{Host: host}}, r
+			return newPeer(s, Peer{ID: uint32(host), Host: host}), r
 		}
 		a, ra := side(2)
 		b, rb := side(1)
@@ -571,9 +571,9 @@ func TestWaitingMessagesAreSentTogether(t *testing.T) {
 		s := newShared(Config{Identity: &Identity{}}, nil)
 		s.ctx = t.Context()
 		p, c := &peer{shared: s}, &from{}
-		link := &session{conn: c, raw: c, queue: make(chan []byte, 10), ended: make(chan struct{})}
+		link := newSession(c, c, nil)
 		for _, n := range tc.messages {
-			link.queue <- make([]byte, n)
+			link.put(make([]byte, n), 10)
 		}
 		c.wrote = func() {
 			if len(c.writes) == len(tc.writes) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
@@ -15,19 +16,97 @@ import (
 
 // peer is another NIC. Its goroutine runs one session after another.
 type peer struct {
-	Peer
+	Peer    // but for its address, which may change
 	shared  *shared
+	ctx     context.Context // canceled when the Link closes or the peer is removed
+	cancel  context.CancelFunc
 	dials   bool           // this NIC dials it
 	arrived chan *tls.Conn // the newest connection that the peer dialed, already verified; capacity 1
+	moved   chan struct{}  // it has another address; capacity 1
 
 	mu       sync.Mutex
+	addr     string   // "address:port"
 	session  *session // nil: down
+	leaving  bool     // it is no peer any more
 	note     string   // why it is down
 	replaced []time.Time
 	twice    string    // note that two NICs seem to have its host number
 	noticed  time.Time // then
 	refused  string    // note about a NIC that claimed to be this peer and was refused
 	refusal  time.Time // then
+}
+
+func newPeer(s *shared, c Peer) *peer {
+	p := &peer{Peer: c, addr: c.Addr, shared: s, dials: c.Host > s.cfg.Identity.Host, arrived: make(chan *tls.Conn, 1), moved: make(chan struct{}, 1)}
+	p.ctx, p.cancel = context.WithCancel(s.ctx)
+	return p
+}
+
+// address returns the peer's "address:port".
+func (p *peer) address() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.addr
+}
+
+// at reports whether the peer is at an address.
+func (p *peer) at(addr netip.Addr) bool {
+	a, err := netip.ParseAddrPort(p.address())
+	return err == nil && a.Addr().Unmap() == addr
+}
+
+var errMoved = errors.New("the peer has another address now")
+
+// move changes the peer's address. If this NIC dials it, it does so again, at once.
+func (p *peer) move(addr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.addr == addr {
+		return
+	}
+	p.addr = addr
+	if !p.dials {
+		return
+	}
+	if p.session != nil {
+		p.session.end(errMoved)
+	}
+	select {
+	case p.moved <- struct{}{}:
+	default:
+	}
+}
+
+// lingerTime is how long a link to a removed peer may take to send what waits.
+const lingerTime = 500 * time.Millisecond
+
+var errRemoved = errors.New("the peer was removed")
+
+// leave ends the peer's link when its queue is empty, or after lingerTime.
+func (p *peer) leave() {
+	p.mu.Lock()
+	s := p.session
+	p.leaving = true
+	p.mu.Unlock()
+	if s == nil {
+		p.cancel()
+		return
+	}
+	s.finish()
+	time.AfterFunc(lingerTime, p.cancel)
+}
+
+// checkRevoked ends the session if the peer's certificate is revoked.
+func (p *peer) checkRevoked() {
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s == nil {
+		return
+	}
+	if err := p.shared.cfg.Identity.checkRevoked(s.cert); errors.Is(err, ErrRevoked) {
+		s.end(err)
+	}
 }
 
 // A peer that dials again replaces its connection. If that happens twiceCount times within
@@ -88,13 +167,14 @@ func (p *peer) send(msg []byte) error {
 	select {
 	case <-s.ended:
 		return fmt.Errorf("link to host %d: %w", p.Host, ErrDown)
-	case s.queue <- msg:
-		return nil
 	default:
+	}
+	if !s.put(msg, p.shared.cfg.Queue) {
 		p.shared.stats.queueFull.Add(1)
 		s.end(ErrFull)
 		return fmt.Errorf("link to host %d: %w", p.Host, ErrFull)
 	}
+	return nil
 }
 
 func (p *peer) end(reason error) {
@@ -117,7 +197,10 @@ func (p *peer) offer(c *tls.Conn) {
 		_ = old.NetConn().Close()
 	default:
 	}
-	if c == nil {
+	if c == nil || p.ctx.Err() != nil {
+		if c != nil {
+			_ = c.NetConn().Close()
+		}
 		return
 	}
 	p.arrived <- c // there is room, since only offer sends, under p.mu
@@ -126,9 +209,10 @@ func (p *peer) offer(c *tls.Conn) {
 	}
 }
 
-// run keeps the peer connected until the Link closes.
+// run keeps the peer connected until the Link closes or the peer is removed.
 func (p *peer) run() {
-	ctx := p.shared.ctx
+	defer p.offer(nil) // what has arrived meanwhile; ctx is done, so no more comes
+	ctx := p.ctx
 	wait, told := newBackoff(p.shared.cfg), false
 	for {
 		conn, err := p.connect(ctx)
@@ -145,17 +229,29 @@ func (p *peer) run() {
 			}
 			told = true
 			p.say(unreached(err))
-			p.shared.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "host", p.Host, "addr", p.Addr, "err", err)
+			p.shared.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "host", p.Host, "addr", p.address(), "err", err)
 		default:
 			started := time.Now()
 			p.serve(conn, conn.NetConn(), conn.ConnectionState().PeerCertificates[0])
 			told = false
 			wait.lasted(time.Since(started))
 		}
-		if p.dials && !sleep(ctx, wait.next()) {
+		if p.dials && !p.pause(wait.next()) {
 			return
 		}
 	}
+}
+
+// pause waits before the peer is dialed again, unless it has another address; false: the end.
+func (p *peer) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-p.moved:
+	case <-p.ctx.Done():
+	}
+	return p.ctx.Err() == nil
 }
 
 // unreached says why a peer that we dial is down, and the remedy if one end refuses the other.
@@ -197,22 +293,23 @@ func (p *peer) connect(ctx context.Context) (*tls.Conn, error) {
 }
 
 func (p *peer) dial(ctx context.Context) (*tls.Conn, error) {
+	addr := p.address()
 	ctx, cancel := context.WithTimeout(ctx, p.shared.cfg.Handshake)
 	defer cancel()
-	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.Addr)
+	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		p.shared.stats.dialFailed.Add(1)
 		return nil, err
 	}
 	conn := tls.Client(raw, tlsConfig(p.shared.cfg.Identity, x509.ExtKeyUsageServerAuth, func(uri string) error {
 		if uri != p.Identity {
-			return fmt.Errorf("%w: %s answered at %s, want %s", ErrIdentity, uri, p.Addr, p.Identity)
+			return fmt.Errorf("%w: %s answered at %s, want %s", ErrIdentity, uri, addr, p.Identity)
 		}
 		return nil
 	}))
 	if err := p.welcome(ctx, conn); err != nil {
 		_ = raw.Close()
-		p.shared.refuse(p.Addr, err)
+		p.shared.refuse(addr, err)
 		return nil, err
 	}
 	p.shared.stats.dialed.Add(1)
@@ -239,17 +336,18 @@ func (p *peer) welcome(ctx context.Context, conn *tls.Conn) error {
 
 // serve runs a session from PeerUp to PeerDown.
 func (p *peer) serve(conn, raw net.Conn, cert *x509.Certificate) {
-	s := &session{conn: conn, raw: raw, cert: cert, queue: make(chan []byte, p.shared.cfg.Queue), ended: make(chan struct{})}
+	s := newSession(conn, raw, cert)
 	p.mu.Lock()
 	p.session = s // set before PeerUp, which may call Send
 	if len(p.arrived) > 0 {
 		s.end(errDialedAgain)
 	}
 	p.mu.Unlock()
-	p.shared.handler.PeerUp(p.Host)
+	p.checkRevoked() // since the handshake
+	p.shared.handler.PeerUp(p.ID)
 	p.shared.cfg.Log.Info("connection management: link up", "host", p.Host, "remote", conn.RemoteAddr())
 
-	stop := context.AfterFunc(p.shared.ctx, func() { s.end(net.ErrClosed) })
+	stop := context.AfterFunc(p.ctx, func() { s.end(p.closing()) })
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -261,11 +359,22 @@ func (p *peer) serve(conn, raw net.Conn, cert *x509.Certificate) {
 
 	p.mu.Lock()
 	p.session = nil
+	if p.leaving {
+		p.cancel()
+	}
 	p.mu.Unlock()
 	p.shared.stats.down.Add(1)
 	reason := reasonFor(s.reason)
 	p.shared.cfg.Log.Info("connection management: link down", "host", p.Host, "reason", reason)
-	p.shared.handler.PeerDown(p.Host, reason)
+	p.shared.handler.PeerDown(p.ID, reason)
+}
+
+// closing returns why ctx is done.
+func (p *peer) closing() error {
+	if p.shared.ctx.Err() != nil {
+		return net.ErrClosed
+	}
+	return errRemoved
 }
 
 func (p *peer) read(s *session) {
@@ -278,7 +387,7 @@ func (p *peer) read(s *session) {
 		}
 		if msg != nil {
 			p.shared.stats.messagesIn.Add(1)
-			p.shared.handler.Message(p.Host, msg)
+			p.shared.handler.Message(p.ID, msg)
 		}
 	}
 }
@@ -290,34 +399,27 @@ func (p *peer) write(s *session) {
 	var buf []byte
 	for {
 		buf = buf[:0]
-		n := uint64(0)
 		select {
 		case <-s.ended:
 			return
 		case <-idle.C:
-			if err := p.shared.cfg.Identity.checkRevoked(s.cert); errors.Is(err, ErrRevoked) {
+			buf = appendFrame(buf, nil)
+		case <-s.wake:
+		}
+		var n int
+		var last bool
+		buf, n, last = s.take(buf)
+		if len(buf) > 0 {
+			_ = s.conn.SetWriteDeadline(time.Now().Add(3 * p.shared.cfg.Keepalive))
+			if _, err := s.conn.Write(buf); err != nil {
 				s.end(err)
 				return
 			}
-			buf = appendFrame(buf, nil)
-		case msg := <-s.queue:
-			buf = appendFrame(buf, msg)
-			n++
-			for more := true; more && len(buf) < MaxMessage; {
-				select {
-				case msg := <-s.queue:
-					buf = appendFrame(buf, msg)
-					n++
-				default:
-					more = false
-				}
-			}
+			p.shared.stats.messagesOut.Add(uint64(n))
 		}
-		_ = s.conn.SetWriteDeadline(time.Now().Add(3 * p.shared.cfg.Keepalive))
-		if _, err := s.conn.Write(buf); err != nil {
-			s.end(err)
+		if last {
+			s.end(errRemoved)
 			return
 		}
-		p.shared.stats.messagesOut.Add(n)
 	}
 }

@@ -3,6 +3,7 @@ package cmlink
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -28,9 +29,9 @@ func another(t *testing.T, domain string, host uint8) *Identity {
 // both report it, whichever of them dials.
 func TestBothSidesSayWhoRefusesWhom(t *testing.T) {
 	quiet := func(c *Config) { c.Log = slog.New(slog.DiscardHandler) }
-	says := func(l *Link, host uint8, all ...string) {
+	says := func(l *Link, host uint32, all ...string) {
 		t.Helper()
-		await(t, "a note of host "+string('0'+host), func() bool {
+		await(t, "a note of host "+fmt.Sprint(host), func() bool {
 			note := l.Note(host)
 			for _, want := range all {
 				if !strings.Contains(note, want) {
@@ -88,7 +89,7 @@ func TestTwoPeersOfOneNumberAreNoticed(t *testing.T) {
 			s := newShared(Config{Identity: &Identity{}}, nil)
 			s.ctx = t.Context()
 			p := &peer{shared: s, Peer: Peer{Host: 1}}
-			l := &Link{shared: s, peers: map[uint8]*peer{1: p}}
+			l := &Link{shared: s, peers: map[uint32]*peer{1: p}}
 			start := time.Now()
 			for _, after := range tc.again {
 				time.Sleep(time.Until(start.Add(after)))

@@ -19,10 +19,18 @@ type session struct {
 	conn   net.Conn
 	raw    net.Conn // the TCP connection under conn
 	cert   *x509.Certificate
-	queue  chan []byte
+	wake   chan struct{} // there is something in the queue, or finishing is set; capacity 1
 	once   sync.Once
 	ended  chan struct{}
 	reason error // set before ended is closed
+
+	mu        sync.Mutex
+	queue     [][]byte
+	finishing bool // it ends when the queue is empty
+}
+
+func newSession(conn, raw net.Conn, cert *x509.Certificate) *session {
+	return &session{conn: conn, raw: raw, cert: cert, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // end breaks the connection. The first reason is kept.
@@ -32,4 +40,48 @@ func (s *session) end(reason error) {
 		close(s.ended)
 		_ = s.raw.Close() // immediate; closing conn would first wait to send an alert
 	})
+}
+
+// put queues a message; false: there are as many as may wait.
+func (s *session) put(msg []byte, room int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) >= room {
+		return false
+	}
+	s.queue = append(s.queue, msg)
+	s.rouse()
+	return true
+}
+
+// finish ends the session when its queue is empty.
+func (s *session) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finishing = true
+	s.rouse()
+}
+
+func (s *session) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take appends frames with waiting messages to b, up to about MaxMessage bytes. It returns how many
+// it took, and whether nothing more will come.
+func (s *session) take(b []byte) (_ []byte, n int, last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n < len(s.queue) && len(b) < MaxMessage {
+		b = appendFrame(b, s.queue[n])
+		n++
+	}
+	if s.queue = s.queue[n:]; len(s.queue) == 0 {
+		s.queue = nil
+		return b, n, s.finishing
+	}
+	s.rouse()
+	return b, n, false
 }

@@ -36,7 +36,7 @@ func (c *Config) check(r *report) {
 	c.checkFunctions(r)
 	c.checkTenants(r)
 	c.checkCredits(r)
-	c.checkPeers(r)
+	c.checkPeers(r, func(i int) string { return fmt.Sprintf("peers[%d]", i) })
 	c.Metrics.check(r)
 	if k := c.Capture; k != nil {
 		if k.File == "" {

@@ -241,19 +241,32 @@ func checkLimits(r *report, path string, l *Limits) {
 	}
 }
 
-func (c *Config) checkPeers(r *report) {
+// CheckPeers checks a list of peers in place of the configuration's, and returns the first problem.
+func (c *Config) CheckPeers(list []Peer) error {
+	r, with := &report{}, *c
+	with.Peers = list
+	with.checkCM(r)
+	with.checkPeers(r, func(i int) string { return "peer " + list[i].Name() })
+	if len(r.problems) > 0 {
+		return r.problems[:1]
+	}
+	return nil
+}
+
+// checkPeers checks the peers; place returns the name of each in errors.
+func (c *Config) checkPeers(r *report, place func(i int) string) {
 	hosts, underlays, identities := map[uint8]int{}, map[netip.Addr]int{}, map[string]int{}
 	carriers := map[uint32][]int{}
 	owners := map[tenantAddr]string{}
 	for i := range c.Peers {
-		p, path := &c.Peers[i], fmt.Sprintf("peers[%d]", i)
+		p, path := &c.Peers[i], place(i)
 		switch first, dup := hosts[p.Host]; {
 		case p.Host == 0:
 			r.add(path+".host", "missing or 0", "write the peer's nic.host, 1 to 255")
 		case p.Host == c.NIC.Host:
 			r.add(path+".host", fmt.Sprintf("%d is this NIC itself", p.Host), "write the peer's nic.host")
 		case dup:
-			r.add(path+".host", fmt.Sprintf("%d is already peers[%d]", p.Host, first), "describe each peer once")
+			r.add(path+".host", fmt.Sprintf("%d is already %s", p.Host, place(first)), "describe each peer once")
 		default:
 			hosts[p.Host] = i
 		}
@@ -263,7 +276,7 @@ func (c *Config) checkPeers(r *report) {
 		case !usable(p.Underlay) || p.Underlay == c.Uplink.Address.Addr():
 			r.add(path+".underlay", fmt.Sprintf("%s cannot be the peer's address", p.Underlay), "write the peer's uplink.address without the prefix length")
 		case dup:
-			r.add(path+".underlay", fmt.Sprintf("%s is already peers[%d]", p.Underlay, first), "each NIC has its own underlay address")
+			r.add(path+".underlay", fmt.Sprintf("%s is already %s", p.Underlay, place(first)), "each NIC has its own underlay address")
 		case c.Uplink.Address.IsValid() && c.Uplink.Address.Addr().Is4() != p.Underlay.Is4():
 			r.add(path+".underlay", fmt.Sprintf("%s and uplink.address %s are of different IP versions", p.Underlay, c.Uplink.Address), "NICs reach each other over one version of IP; tenants' addresses are free")
 		case c.Uplink.Address.IsValid() && !c.Uplink.Address.Contains(p.Underlay) && !c.Uplink.Gateway.IsValid():
@@ -281,7 +294,7 @@ func (c *Config) checkPeers(r *report) {
 		} else if n != p.Host {
 			r.add(path+".identity", fmt.Sprintf("%q is that of host %d, the peer is host %d", p.Identity, n, p.Host), "correct one of the two")
 		} else if first, dup := identities[p.Identity]; dup {
-			r.add(path+".identity", fmt.Sprintf("%q is already peers[%d]", p.Identity, first), "each peer has its own identity")
+			r.add(path+".identity", fmt.Sprintf("%q is already %s", p.Identity, place(first)), "each peer has its own identity")
 		} else {
 			identities[p.Identity] = i
 		}
@@ -297,7 +310,7 @@ func (c *Config) checkPeers(r *report) {
 		}
 		for _, i := range list {
 			if !c.Peers[i].lists(t) {
-				r.add(fmt.Sprintf("peers[%d].functions", i), fmt.Sprintf("tenant %d is shared by %d peers and this one's functions in it are not listed", t, len(list)),
+				r.add(place(i)+".functions", fmt.Sprintf("tenant %d is shared by %d peers and this one's functions in it are not listed", t, len(list)),
 					fmt.Sprintf("list them, as {tenant: %d, address: 192.168.100.21}", t))
 			}
 		}

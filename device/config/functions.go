@@ -3,8 +3,10 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
+	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
@@ -119,6 +121,14 @@ func (c *Credits) SetCost(cost credit.Cost) {
 	for i, n := range c.each() {
 		*n.value = cost[i]
 	}
+}
+
+// Name returns the name in the peer's certificate.
+func (p *Peer) Name() string {
+	if _, host, err := cmlink.ParseURI(p.Identity); err == nil {
+		return strconv.Itoa(int(host))
+	}
+	return strconv.Itoa(int(p.Host))
 }
 
 // lists reports whether the peer's functions in a tenant are listed.

@@ -10,33 +10,34 @@ import (
 // Owners says to which peer the configuration gives each address of a tenant. It does not contain
 // the addresses of this NIC's own functions, which change at run time.
 type Owners struct {
-	peers map[tenantAddr]uint8
-	lists map[peerTenant]bool // peers whose functions in a tenant are listed: they may have no others
+	peers map[tenantAddr]string // names of peers
+	lists map[peerTenant]bool   // peers whose functions in a tenant are listed: they may have no others
 }
 
 type peerTenant struct {
-	host   uint8
+	peer   string
 	tenant uint32
 }
 
-// Owners returns the owners in the configuration.
-func (c *Config) Owners() *Owners {
-	o := &Owners{peers: map[tenantAddr]uint8{}, lists: map[peerTenant]bool{}}
-	for i := range c.Peers {
-		p := &c.Peers[i]
+// OwnersOf returns the owners of the addresses that are listed for peers.
+func OwnersOf(peers []Peer) *Owners {
+	o := &Owners{peers: map[tenantAddr]string{}, lists: map[peerTenant]bool{}}
+	for i := range peers {
+		p := &peers[i]
 		for _, f := range p.Functions {
-			o.peers[tenantAddr{f.Tenant, f.Address}] = p.Host
-			o.lists[peerTenant{p.Host, f.Tenant}] = true
+			o.peers[tenantAddr{f.Tenant, f.Address}] = p.Name()
+			o.lists[peerTenant{p.Name(), f.Tenant}] = true
 		}
 	}
 	return o
 }
 
-// Refuses returns why a peer may not have an address of a shared tenant; "": it may. A link-local
-// address is not listed: it belongs to the function whose MAC it contains.
-func (o *Owners) Refuses(host uint8, tenant uint32, a netip.Addr) (why string) {
-	if h, given := o.peers[tenantAddr{tenant, a}]; given && h != host {
-		return fmt.Sprintf("peers[] gives it to host %d", h)
+// Refuses returns why a peer, whose functions are of a host, may not have an address of a shared
+// tenant; "": it may. A link-local address is not listed: it belongs to the function whose MAC it
+// contains.
+func (o *Owners) Refuses(peer string, host uint8, tenant uint32, a netip.Addr) (why string) {
+	if other, given := o.peers[tenantAddr{tenant, a}]; given && other != peer {
+		return "peers[] gives it to host " + other
 	} else if given {
 		return ""
 	}
@@ -46,7 +47,7 @@ func (o *Owners) Refuses(host uint8, tenant uint32, a netip.Addr) (why string) {
 		}
 		return ""
 	}
-	if o.lists[peerTenant{host, tenant}] {
+	if o.lists[peerTenant{peer, tenant}] {
 		return "it is not listed among this peer's functions in peers[], as others of the tenant are"
 	}
 	return ""

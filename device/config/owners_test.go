@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -12,11 +13,10 @@ import (
 // functions in a tenant are listed gets no other addresses there. A link-local address belongs to
 // the host of the MAC in it.
 func TestOwners(t *testing.T) {
-	c := &Config{Peers: []Peer{
+	o := OwnersOf([]Peer{
 		{Host: 2, Tenants: []uint32{7}, Functions: []PeerFunction{{7, netip.MustParseAddr("192.168.100.21")}}},
 		{Host: 3, Tenants: []uint32{7, 8}, Functions: []PeerFunction{{8, netip.MustParseAddr("fd00::31")}}},
-	}}
-	o := c.Owners()
+	})
 	local := func(m MAC) string { return netip.AddrFrom16(pfvf.LinkLocal(m)).String() }
 	for _, tc := range []struct {
 		host   uint8
@@ -36,7 +36,7 @@ func TestOwners(t *testing.T) {
 		{2, 7, local(MAC{2, 0, 0, 1, 2, 3}), ""},
 		{2, 7, "fe80::1", ""},
 	} {
-		why := o.Refuses(tc.host, tc.tenant, netip.MustParseAddr(tc.addr))
+		why := o.Refuses(fmt.Sprint(tc.host), tc.host, tc.tenant, netip.MustParseAddr(tc.addr))
 		if (why == "") != (tc.why == "") || !strings.Contains(why, tc.why) {
 			t.Errorf("host %d, tenant %d, %s: %q", tc.host, tc.tenant, tc.addr, why)
 		}

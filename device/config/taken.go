@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 // Taken records who uses things that must be unique: names of devices and paths of sockets, MACs,
@@ -37,12 +38,38 @@ func (c *Config) Taken() *Taken {
 		}
 	}
 	for i := range c.Peers {
-		for j, f := range c.Peers[i].Functions {
-			enter(t.addresses, tenantAddr{f.Tenant, f.Address}, fmt.Sprintf("peers[%d].functions[%d] (host %d)", i, j, c.Peers[i].Host))
-		}
+		t.PutPeer(&c.Peers[i])
 	}
 	return t
 }
+
+// PutPeer records the addresses that are listed for a peer.
+func (t *Taken) PutPeer(p *Peer) {
+	for _, f := range p.Functions {
+		enter(t.addresses, tenantAddr{f.Tenant, f.Address}, p.listing())
+	}
+}
+
+// RemovePeer removes what PutPeer recorded.
+func (t *Taken) RemovePeer(p *Peer) {
+	for _, f := range p.Functions {
+		leave(t.addresses, tenantAddr{f.Tenant, f.Address}, p.listing())
+	}
+}
+
+// CheckPeer returns an error if somebody other than peers has an address that is listed for one.
+func (t *Taken) CheckPeer(p *Peer) error {
+	for _, f := range p.Functions {
+		if who, taken := t.Address(f.Tenant, f.Address); taken && !strings.HasPrefix(who, listed) {
+			return fmt.Errorf("host %s: functions: %s of tenant %d is the address of %s; list addresses that the peer has", p.Name(), f.Address, f.Tenant, who)
+		}
+	}
+	return nil
+}
+
+const listed = "peers[].functions of host "
+
+func (p *Peer) listing() string { return listed + p.Name() }
 
 // Put records what a function uses.
 func (t *Taken) Put(who string, f *Function) {

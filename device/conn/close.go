@@ -36,7 +36,7 @@ func closeReason(r cm.Reason) falcon.CloseReason {
 	switch r {
 	case cm.ReasonNone, cm.ReasonLocal, cm.ReasonFunctionGone:
 		return falcon.CloseLocal
-	case cm.ReasonPeerRestarted: // with new keys
+	case cm.ReasonPeerRestarted, cm.ReasonPeerRemoved: // its keys are gone
 		return falcon.CloseKeys
 	}
 	return falcon.ClosePeer
@@ -85,7 +85,7 @@ func (t *Table) HandleEvent(now falcon.Time, ev *falcon.Event) {
 		}
 		t.drains.done(s)
 	case falcon.EvLongPath:
-		t.cfg.Log(now, slog.LevelWarn, "slow path", "function", s.Owner.Describe(), "peer", s.Peer, "why", LongPathNote(ev.Conn.Info()))
+		t.cfg.Log(now, slog.LevelWarn, "slow path", "function", s.Owner.Describe(), "peer", s.PeerName, "why", LongPathNote(ev.Conn.Info()))
 	}
 }
 
@@ -93,7 +93,7 @@ func (t *Table) closed(now falcon.Time, s *Slot, ev *falcon.Event) {
 	if !s.parting {
 		t.ended = append(t.ended, s.ended())
 		if ev.Code != falcon.CmplAck {
-			t.cfg.Log(now, slog.LevelWarn, "connection lost", "function", s.Owner.Describe(), "peer", s.Peer, "reason", ev.Reason.String())
+			t.cfg.Log(now, slog.LevelWarn, "connection lost", "function", s.Owner.Describe(), "peer", s.PeerName, "reason", ev.Reason.String())
 		}
 	}
 	s.clear()

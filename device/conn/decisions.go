@@ -9,7 +9,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
-	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 )
@@ -50,7 +49,7 @@ func (s *Connector) survive(now falcon.Time, d *Decision) {
 	if v == nil {
 		return
 	}
-	if d.Peer == pfvf.ID(d.Function).Host() { // another function of this NIC
+	if d.Peer == cm.Self { // another function of this NIC
 		panic(v)
 	}
 	s.cfg.Log(now, slog.LevelError, "fault in the program: the link to a peer and its connections end; please report this line",
@@ -135,7 +134,7 @@ func (f *Connections) open(now falcon.Time, d *Decision) {
 		if d.Keys != nil {
 			d.Keys.Release()
 		}
-		f.connector.cfg.Log(now, slog.LevelWarn, "connection not opened", "function", f.Describe(), "qp", p.QPN, "peer", p.Peer, "err", err)
+		f.connector.cfg.Log(now, slog.LevelWarn, "connection not opened", "function", f.Describe(), "qp", p.QPN, "peer", p.PeerName, "err", err)
 		f.tell(Request{Kind: Disconnect, ID: p.ID})
 	}
 }

@@ -71,7 +71,7 @@ func TestADriverThatIsBehindGetsNoConnections(t *testing.T) {
 // parameters.
 func TestADecisionEndsNoNIC(t *testing.T) {
 	_, a, f := newFunction(t, true)
-	bad := decision(f, &cm.Output{Kind: cm.OutOpen, ID: 5, Function: f.number(), Peer: f.ID.Host() + 1})
+	bad := decision(f, &cm.Output{Kind: cm.OutOpen, ID: 5, Function: f.number(), Peer: 1})
 	keys := new(released)
 	bad.Keys = keys
 	f.connector.Decide(1, bad)
@@ -87,6 +87,6 @@ func TestADecisionEndsNoNIC(t *testing.T) {
 			t.Error("nobody hears of a fault of this NIC")
 		}
 	}()
-	bad.Peer = f.ID.Host()
+	bad.Peer = cm.Self
 	f.connector.Decide(3, bad)
 }

@@ -11,21 +11,21 @@ import (
 
 // Message is for the connection manager of another NIC. The receiver owns Data.
 type Message struct {
-	Host cm.HostID
+	Peer cm.PeerID
 	Data []byte
 }
 
 // PeerKeys holds the keys that were agreed with other NICs.
 type PeerKeys interface {
 	RxSA(u cm.Use) (cm.SA, error)
-	ForgetSAs(peer cm.HostID)
+	ForgetSAs(peer cm.PeerID)
 	Receive(p *cm.Params) (Receiving, error)  // for a connection that is about to be opened
 	HandleKeys(now falcon.Time, o *cm.Output) // handles outputs of the kinds OutRekey, OutRekeyed and OutRekeyWanted
 }
 
 // Ports is notified when the ports of a peer change.
 type Ports interface {
-	PortsChanged(now falcon.Time, host cm.HostID)
+	PortsChanged(now falcon.Time, host cm.PeerID)
 }
 
 // Neighbours resolves an underlay address in advance.
@@ -56,8 +56,7 @@ type Receiving interface {
 // ManagerConfig is the configuration of a Manager.
 type ManagerConfig struct {
 	Host       cm.HostID
-	MTU        int // largest path MTU
-	Peers      []cm.Peer
+	MTU        int                 // largest path MTU
 	CIDs       []*CIDs             // of each shard
 	ShardOf    func(fn uint32) int // the shard that a function belongs to
 	Shards     Shards
@@ -72,7 +71,6 @@ type ManagerConfig struct {
 type Manager struct {
 	CM     *cm.Manager // the protocol
 	cfg    ManagerConfig
-	peers  map[cm.HostID]*peer
 	epochs map[uint32]uint32              // by function that was put in service
 	selves map[uint32]map[uint32]struct{} // by function: CIDs of queue pairs connected with themselves
 	output cm.Output
@@ -80,21 +78,12 @@ type Manager struct {
 	send   []Message
 }
 
-// peer is another NIC.
-type peer struct {
-	underlay netip.Addr
-	up       bool // the link to its connection manager is up
-}
-
-// NewManager returns a connection manager without functions in service.
+// NewManager returns a connection manager without functions in service and without peers.
 func NewManager(c ManagerConfig, rand io.Reader) (*Manager, error) {
-	m := &Manager{cfg: c, peers: map[cm.HostID]*peer{}, epochs: map[uint32]uint32{}, selves: map[uint32]map[uint32]struct{}{}}
-	for _, p := range c.Peers {
-		m.peers[p.Host] = &peer{underlay: p.Underlay}
-	}
+	m := &Manager{cfg: c, epochs: map[uint32]uint32{}, selves: map[uint32]map[uint32]struct{}{}}
 	var err error
 	m.CM, err = cm.New(cm.Config{
-		Host: c.Host, MTU: c.MTU + headers, Peers: c.Peers, MaxListeners: driverListeners + reservedListeners,
+		Host: c.Host, MTU: c.MTU + headers, MaxListeners: driverListeners + reservedListeners,
 		MaxPerFunction: MaxSlots,                       // the CID quota bounds what it uses, the backlog what it has not answered
 		MaxPerPeer:     MaxSlots * 7 / 8 * len(c.CIDs), // no peer can take the last ones
 	}, resources{m}, rand)
@@ -116,7 +105,7 @@ func (r resources) RxSA(u cm.Use) (cm.SA, error) {
 	return r.m.cfg.Keys.RxSA(u)
 }
 
-func (r resources) ForgetSAs(peer cm.HostID) { r.m.cfg.Keys.ForgetSAs(peer) }
+func (r resources) ForgetSAs(peer cm.PeerID) { r.m.cfg.Keys.ForgetSAs(peer) }
 
 // Run distributes what was decided: messages, decisions for shards, changes of keys and ports.
 func (m *Manager) Run(now falcon.Time) {
@@ -124,15 +113,17 @@ func (m *Manager) Run(now falcon.Time) {
 		m.shares = true
 		o := m.output // some outputs lead to another call of Next
 		switch {
-		case o.Kind == cm.OutSend && o.Peer == m.cfg.Host: // to another function of this NIC
+		case o.Kind == cm.OutSend && o.Peer == cm.Self: // to another function of this NIC
 			if err := m.CM.Receive(now, o.Peer, o.Msg); err != nil {
 				m.cfg.Log(now, slog.LevelWarn, "local connection message", "err", err)
 			}
 		case o.Kind == cm.OutSend:
-			m.send = append(m.send, Message{Host: o.Peer, Data: o.Msg})
-			m.cfg.Neighbours.Resolve(now, m.peers[o.Peer].underlay) // packets will probably follow
+			m.send = append(m.send, Message{Peer: o.Peer, Data: o.Msg})
+			if p, _, ok := m.CM.PeerOf(o.Peer); ok {
+				m.cfg.Neighbours.Resolve(now, p.Underlay) // packets will probably follow
+			}
 		case o.Kind == cm.OutRefused:
-			m.cfg.Log(now, slog.LevelWarn, "a peer tells of addresses that it does not get", "peer", o.Peer, "addresses", o.Refused.String())
+			m.cfg.Log(now, slog.LevelWarn, "a peer tells of addresses that it does not get", "peer", m.Name(o.Peer), "addresses", o.Refused.String())
 		case o.Kind == cm.OutPorts:
 			m.cfg.Ports.PortsChanged(now, o.Peer)
 		case o.Kind >= cm.OutRekey:
@@ -146,32 +137,36 @@ func (m *Manager) Run(now falcon.Time) {
 
 // Blame returns the other NIC whose messages led to a panic in Take (of r), Advance (nil) or Run
 // (nil). It returns false if that was no other NIC.
-func (m *Manager) Blame(r *Request) (host cm.HostID, ok bool) {
+func (m *Manager) Blame(r *Request) (peer cm.PeerID, ok bool) {
 	switch {
 	case m.shares:
-		host, ok, m.shares = m.output.Peer, true, false
+		peer, ok, m.shares = m.output.Peer, true, false
 	case r == nil:
-		host, ok = m.CM.Expiring()
+		peer, ok = m.CM.Expiring()
 	case r.Connect != nil:
-		host, ok = m.CM.Offered(r.Connect.Tenant, r.Connect.DGID)
+		peer, ok = m.CM.Offered(r.Connect.Tenant, r.Connect.DGID)
 	default:
 		for _, c := range m.CM.Connections() {
 			if c.Function == r.Function && c.ID == r.ID {
-				host, ok = c.Peer, true
+				peer, ok = c.Peer, true
 			}
 		}
 	}
-	return host, ok && m.peers[host] != nil
+	return peer, ok && peer != cm.Self
 }
 
 // decide passes an output to the shard of its function.
 func (m *Manager) decide(now falcon.Time, o *cm.Output) {
 	d := Decision{Output: *o, Epoch: m.epochs[o.Function]}
-	if p := o.Params; p != nil && p.Peer != m.cfg.Host {
-		d.Underlay = m.peers[p.Peer].underlay
+	if p := o.Params; p != nil && p.Peer != cm.Self {
+		peer, _, ok := m.CM.PeerOf(p.Peer)
+		if !ok {
+			return // it was removed meanwhile, and its connections with it
+		}
+		d.Underlay = peer.Underlay
 		var err error
 		if d.Keys, err = m.cfg.Keys.Receive(p); err != nil {
-			m.cfg.Log(now, slog.LevelWarn, "connection not opened", "function", p.Function, "peer", p.Peer, "err", err)
+			m.cfg.Log(now, slog.LevelWarn, "connection not opened", "function", p.Function, "peer", peer.Name, "err", err)
 			_ = m.CM.Disconnect(now, p.Function, p.ID)
 			return
 		}
@@ -266,34 +261,16 @@ func (m *Manager) Messages() []Message {
 	return list
 }
 
-// PeerUp must be called when the link to a peer comes up.
-func (m *Manager) PeerUp(now falcon.Time, host cm.HostID) {
-	m.link(host, true)
-	m.CM.PeerUp(now, host)
-}
-
-// PeerDown must be called when the link to a peer goes down. What was in flight on it is lost.
-func (m *Manager) PeerDown(now falcon.Time, host cm.HostID) {
-	m.link(host, false)
-	m.CM.PeerDown(now, host)
-}
-
-// ForgetPeer must be called when nothing that was agreed with a peer can be trusted any more.
-func (m *Manager) ForgetPeer(now falcon.Time, host cm.HostID) {
-	m.link(host, false)
-	m.CM.ForgetPeer(now, host)
-}
-
-func (m *Manager) link(host cm.HostID, up bool) {
-	if p := m.peers[host]; p != nil {
-		p.up = up
-	}
+// Name returns the name of a peer, for people.
+func (m *Manager) Name(peer cm.PeerID) string {
+	p, _, _ := m.CM.PeerOf(peer)
+	return p.Name
 }
 
 // Reachable reports whether the link to a peer is up.
-func (m *Manager) Reachable(host cm.HostID) bool {
-	p := m.peers[host]
-	return p != nil && p.up
+func (m *Manager) Reachable(peer cm.PeerID) bool {
+	_, up, _ := m.CM.PeerOf(peer)
+	return up
 }
 
 // CIDs returns how many CIDs a function holds, and its quota.

@@ -41,9 +41,9 @@ func (s *side) Receive(*cm.Params) (Receiving, error) { return nil, nil }
 func (s *side) RxSA(cm.Use) (cm.SA, error) {
 	return cm.SA{SPI: 7, Key: make([]byte, 16)}, nil
 }
-func (s *side) ForgetSAs(cm.HostID)                         { s.forgot++ }
+func (s *side) ForgetSAs(cm.PeerID)                         { s.forgot++ }
 func (s *side) HandleKeys(_ falcon.Time, o *cm.Output)      { s.keys = append(s.keys, o.Kind) }
-func (s *side) PortsChanged(falcon.Time, cm.HostID)         { s.ports++ }
+func (s *side) PortsChanged(falcon.Time, cm.PeerID)         { s.ports++ }
 func (s *side) Resolve(_ falcon.Time, a netip.Addr)         { s.resolved = append(s.resolved, a) }
 func (s *side) log(falcon.Time, slog.Level, string, ...any) {}
 
@@ -75,9 +75,11 @@ func newSides(t *testing.T) [2]*side {
 		cids[s.shard] = s.cids
 		var err error
 		s.Manager, err = NewManager(ManagerConfig{
-			Host: host, MTU: 4096, Peers: []cm.Peer{{Host: 3 - host, Underlay: underlayOf(3 - host), Tenants: []uint32{7}}},
-			CIDs: cids, ShardOf: func(uint32) int { return s.shard }, Shards: s, Keys: s, Ports: s, Neighbours: s, Log: s.log,
+			Host: host, MTU: 4096, CIDs: cids, ShardOf: func(uint32) int { return s.shard }, Shards: s, Keys: s, Ports: s, Neighbours: s, Log: s.log,
 		}, rand.NewChaCha8([32]byte{host}))
+		if err == nil {
+			err = s.CM.AddPeer(cm.Peer{ID: cm.PeerID(3 - host), Host: 3 - host, Underlay: underlayOf(3 - host), Tenants: []uint32{7}})
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +97,7 @@ func newSides(t *testing.T) [2]*side {
 		sides[i] = s
 	}
 	for i, s := range sides {
-		s.PeerUp(s.now, sides[1-i].cfg.Host)
+		s.CM.PeerUp(s.now, sides[1-i].id())
 		s.Run(s.now)
 	}
 	settle(sides)
@@ -105,6 +107,9 @@ func newSides(t *testing.T) [2]*side {
 	return sides
 }
 
+// id returns the ID that the other NIC has for this one.
+func (s *side) id() cm.PeerID { return cm.PeerID(s.cfg.Host) }
+
 // settle delivers messages until there are none.
 func settle(sides [2]*side) {
 	for again := true; again; {
@@ -112,10 +117,10 @@ func settle(sides [2]*side) {
 		for i, s := range sides {
 			for _, m := range append([]Message(nil), s.Messages()...) {
 				to := sides[1-i]
-				if m.Host != to.cfg.Host {
-					s.t.Fatalf("a message for host %d", m.Host)
+				if m.Peer != to.id() {
+					s.t.Fatalf("a message for peer %d", m.Peer)
 				}
-				if err := to.CM.Receive(to.now, s.cfg.Host, m.Data); err != nil {
+				if err := to.CM.Receive(to.now, s.id(), m.Data); err != nil {
 					s.t.Error(err)
 				}
 				to.Run(to.now)
@@ -202,14 +207,14 @@ func TestTwoManagersConnectFunctions(t *testing.T) {
 			if !a.Disconnecting() {
 				t.Error("nobody waits for the peer's word")
 			}
-			a.PeerDown(a.now, b.cfg.Host)
-			if a.Disconnecting() || a.Reachable(b.cfg.Host) {
+			a.CM.PeerDown(a.now, b.id())
+			if a.Disconnecting() || a.Reachable(b.id()) {
 				t.Error("waits for a peer that cannot be reached")
 			}
 			a.Run(a.now)
 			a.Messages() // lost with the link
-			a.PeerUp(a.now, b.cfg.Host)
-			b.PeerUp(b.now, a.cfg.Host)
+			a.CM.PeerUp(a.now, b.id())
+			b.CM.PeerUp(b.now, a.id())
 			b.Run(b.now)
 		}
 		a.Run(a.now)
@@ -234,7 +239,7 @@ func TestAManagerKeepsTheQuotaOfCIDs(t *testing.T) {
 	if n, quota := a.CIDs(function(1, 1)); n != 8 || quota != 8 {
 		t.Errorf("%d of %d", n, quota)
 	}
-	a.ForgetPeer(a.now, 2)
+	a.CM.ForgetPeer(a.now, 2)
 	a.Run(a.now)
 	if a.forgot != 1 || a.Reachable(2) {
 		t.Errorf("%d times forgotten, reachable %t", a.forgot, a.Reachable(2))

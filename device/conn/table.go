@@ -179,7 +179,8 @@ type Slot struct {
 	Owner *Owner
 	Keys  Keys // nil inside the NIC, within one shard or between two
 
-	Peer     cm.HostID
+	Peer     cm.PeerID
+	PeerName string
 	Underlay netip.Addr     // of the peer
 	Inner    underlay.Inner // inner header of sent packets; Src is the address of our function that the peer knows
 	Credits  *credit.Node   // the connection's, below its function's
@@ -286,6 +287,15 @@ func (t *Table) Open(now falcon.Time, o *Opening) error {
 	return nil
 }
 
+// MovePeer says that a peer is at another underlay address.
+func (t *Table) MovePeer(peer cm.PeerID, underlay netip.Addr) {
+	t.Each(func(s *Slot) {
+		if s.Peer == peer {
+			s.Underlay = underlay
+		}
+	})
+}
+
 // openSealed opens a connection with another NIC.
 func (t *Table) openSealed(now falcon.Time, s *Slot, o *Opening) error {
 	keys, err := t.cfg.Keys.Protect(o.Params, o.Receiving)
@@ -317,7 +327,7 @@ func (t *Table) openTransport(now falcon.Time, s *Slot, o *Opening) error {
 		return err
 	}
 	*s = Slot{
-		CID: p.LocalCID, ID: p.ID, Conn: c, Owner: o.Owner, Peer: p.Peer, Underlay: o.Underlay, Inner: o.Inner,
+		CID: p.LocalCID, ID: p.ID, Conn: c, Owner: o.Owner, Peer: p.Peer, PeerName: p.PeerName, Underlay: o.Underlay, Inner: o.Inner,
 		Credits: credits, flow: FirstPath(o.Inner.Flow, p.RemoteCID),
 	}
 	return nil

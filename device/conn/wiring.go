@@ -157,8 +157,8 @@ func (f *Connections) wireRequest(o *cm.Output) {
 		switch q := f.verbs.QP(qpn); {
 		case q == nil:
 		case q.State() == abi.QPStateReset || q.State() == abi.QPStateInit:
-			if _, again := f.held[k]; !again && heldFor(f.held, o.PeerFunction) < MaxHeld-len(f.held) {
-				f.held[k] = held{o.ID, o.PeerFunction}
+			if _, again := f.held[k]; !again && heldFor(f.held, o.Source()) < MaxHeld-len(f.held) {
+				f.held[k] = held{o.ID, o.Source()}
 				return
 			}
 		default:
@@ -173,9 +173,9 @@ func (f *Connections) wireRequest(o *cm.Output) {
 }
 
 // heldFor returns the number of held requests of a requesting function.
-func heldFor(all map[wireKey]held, function uint32) (n int) {
+func heldFor(all map[wireKey]held, source uint32) (n int) {
 	for _, r := range all {
-		if r.from == function {
+		if r.from == source {
 			n++
 		}
 	}
@@ -274,7 +274,7 @@ func (f *Connections) connectLink(l *rof.Link) {
 func (f *Connections) linkRequest(o *cm.Output) {
 	if len(o.Private) == linkPrivate {
 		k := rof.LinkKey{GID: o.PeerGID, SGID: o.LocalGID, TrafficClass: o.Private[0], HopLimit: o.Private[1], Ordered: o.Ordered}
-		l := f.verbs.Links.Accept(k, o.PeerFunction)
+		l := f.verbs.Links.Accept(k, o.Source())
 		if l != nil {
 			f.conns[o.ID].link = l
 			f.ask(Request{Kind: Accept, ID: o.ID, N: gsiNumber}, func(now falcon.Time, a *Answer) {

@@ -154,7 +154,7 @@ func sample() *fake {
 		nic: NIC{
 			Host: 1, Name: "a", Version: "v0", PID: 7, UptimeMS: 5,
 			Uplinks: []Uplink{{Name: "up0", MAC: "02:00:00:00:00:01", Addr: "192.0.2.1/24", MTU: 1500, TX: Direction{Impairment: Impairment{Loss: 0.5}}}},
-			Peers:   []Peer{{2, "192.0.2.2", "vnic://lab/host/2", []uint32{7}, true, 5, 0, 1, 1500, ""}},
+			Peers:   []Peer{{Name: "2", Host: 2, Underlay: "192.0.2.2", Identity: "vnic://lab/host/2", Tenants: []uint32{7}, Up: true, Functions: 5, Connections: 1, PathMTU: 1500}},
 		},
 		funcs:  []Function{{ID: "h1.pf0.vf1", Number: 0x10001, Type: "vf", State: "READY", Tenant: 7, Addr: "10.0.0.1", Guest: "cid 3", Objects: Objects{QPs: 2}}},
 		conns:  []Connection{{ID: 9, Function: "h1.pf0.vf1", State: "ESTABLISHED", LocalCID: 5, TxSPI: 1 << 31}},

@@ -106,7 +106,8 @@ type Fault struct {
 
 // Peer is another NIC and the state of the connection management link to it.
 type Peer struct {
-	Host        uint8    `json:"host"`
+	Name        string   `json:"name"` // in its certificate
+	Host        uint8    `json:"host"` // its nic.host; 0: not known yet
 	Underlay    string   `json:"underlay"`
 	Identity    string   `json:"identity"`
 	Tenants     []uint32 `json:"tenants"`
@@ -120,14 +121,15 @@ type Peer struct {
 
 // Route is one entry of GET /v1/routes: where plain IP of a tenant goes.
 type Route struct {
-	Tenant uint32 `json:"tenant"`
-	Prefix string `json:"prefix"`
-	Via    string `json:"via,omitempty"`  // for a network behind a function: the address of that function
-	Kind   string `json:"kind"`           // "port", "peer", "router"; "none": nobody has the address that it goes by
-	Port   string `json:"port,omitempty"` // of this NIC: the device name
-	Peer   uint8  `json:"peer,omitempty"` // host
-	Sealed bool   `json:"sealed"`         // peer: it has given this NIC a key
-	MTU    int    `json:"mtu,omitempty"`
+	Tenant   uint32 `json:"tenant"`
+	Prefix   string `json:"prefix"`
+	Via      string `json:"via,omitempty"`  // for a network behind a function: the address of that function
+	Kind     string `json:"kind"`           // "port", "peer", "router"; "none": nobody has the address that it goes by
+	Port     string `json:"port,omitempty"` // of this NIC: the device name
+	Peer     uint8  `json:"peer,omitempty"` // its nic.host
+	PeerName string `json:"peer_name,omitempty"`
+	Sealed   bool   `json:"sealed"` // peer: it has given this NIC a key
+	MTU      int    `json:"mtu,omitempty"`
 }
 
 // Function is one entry of GET /v1/functions.
@@ -233,7 +235,8 @@ type Queue struct {
 // Key is one entry of GET /v1/keys: a security association, without the key.
 type Key struct {
 	Direction  string `json:"direction"` // "rx", "tx"
-	Peer       uint8  `json:"peer"`
+	Peer       uint8  `json:"peer"`      // its nic.host
+	PeerName   string `json:"peer_name"`
 	Tenant     uint32 `json:"tenant"`
 	Class      string `json:"class"` // "falcon", "gateway"
 	SPI        uint32 `json:"spi"`
@@ -251,6 +254,7 @@ type Connection struct {
 	PeerFunction string `json:"peer_function"`
 	PeerAddress  string `json:"peer_address,omitempty"` // over a wire without identifiers
 	PeerHost     uint8  `json:"peer_host"`
+	PeerName     string `json:"peer_name,omitempty"` // "": a function of this NIC
 	Tenant       uint32 `json:"tenant"`
 	State        string `json:"state"`
 	QPN          uint32 `json:"qpn"`

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +33,6 @@ type Config struct {
 	Counters   func(control.Counters) // adds the counters that do not belong to a shard
 	WallOffset func() int64           // wall clock minus the shards' clock, ns
 	Log        *slog.Logger
-}
-
-// Links describes the links to the connection managers of the peers.
-type Links interface {
-	Note(host uint8) string // describes a problem with the link to host; "": none
 }
 
 // Fitter gives functions the parts of their settings that a shard cannot make: windows and ports.
@@ -74,10 +68,10 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 		v.Upgrades, v.UpgradeRefused = s.Upgraded()
 	}
 	v.Warnings = c.Warnings.List()
-	if err := c.Core.Do(func(vtime.Time) { v.Peers = c.Core.Peers() }); err != nil {
+	if err := c.Core.Do(func(vtime.Time) { v.Peers = c.Core.DescribePeers(c.Links) }); err != nil {
 		return v, err
 	}
-	var otherwise []uint8
+	var otherwise []string
 	err := c.Shards.Each(func(s View, now vtime.Time) {
 		otherwise = append(otherwise, s.OtherModes(now)...)
 		if v.Uplinks == nil {
@@ -90,11 +84,8 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 		return v, err
 	}
 	for i := range v.Peers {
-		p := &v.Peers[i]
-		if slices.Contains(otherwise, p.Host) {
+		if p := &v.Peers[i]; slices.Contains(otherwise, p.Name) {
 			p.Note = "seals in another psp.mode"
-		} else if c.Links != nil {
-			p.Note = cmp.Or(p.Note, c.Links.Note(p.Host))
 		}
 	}
 	return v, nil
@@ -150,20 +141,20 @@ func (a *API) Routes(context.Context) (list []control.Route, err error) {
 		return nil, err
 	}
 	type way struct {
-		peer   uint8
+		peer   string
 		tenant uint32
 	}
 	keys := map[way]bool{} // whether every shard that sends this way has a key
 	err = a.c.Shards.Each(func(v View, _ vtime.Time) {
 		for _, t := range v.Tunnels() {
-			to := way{t.Peer, t.Tenant}
+			to := way{t.PeerName, t.Tenant}
 			before, known := keys[to]
 			keys[to] = t.Sealed && (before || !known)
 		}
 	})
 	for i := range list {
 		if r := &list[i]; r.Kind == "peer" {
-			r.Sealed = keys[way{r.Peer, r.Tenant}]
+			r.Sealed = keys[way{r.PeerName, r.Tenant}]
 		}
 	}
 	return list, err
@@ -220,7 +211,14 @@ func (a *API) Keys(context.Context) (list []control.Key, err error) {
 	if err = a.c.Core.Do(func(vtime.Time) { list = a.c.Core.KeyList() }); err != nil {
 		return nil, err
 	}
-	err = a.c.Shards.Each(func(v View, _ vtime.Time) { list = append(list, v.Keys()...) })
+	if err = a.c.Shards.Each(func(v View, _ vtime.Time) { list = append(list, v.Keys()...) }); err != nil {
+		return nil, err
+	}
+	err = a.c.Core.Do(func(vtime.Time) {
+		for i := range list {
+			list[i].Peer = a.c.Core.peerHost(list[i].PeerName)
+		}
+	})
 	return list, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
@@ -43,7 +44,7 @@ type told struct {
 	View
 	present, absent []pfvf.ID
 	missing         error // returned by Find
-	other           []uint8
+	other           []string
 	tunnels         []control.Route
 	roots           []control.CreditNode
 	faults          []control.Fault
@@ -73,7 +74,7 @@ func (v *told) Describe(id pfvf.ID) control.Function {
 	return control.Function{ID: id.String(), Number: uint32(id)}
 }
 
-func (v *told) OtherModes(vtime.Time) []uint8        { return v.other }
+func (v *told) OtherModes(vtime.Time) []string       { return v.other }
 func (v *told) Tunnels() []control.Route             { return v.tunnels }
 func (v *told) CreditRoots() []control.CreditNode    { return v.roots }
 func (v *told) Credits(pfvf.ID) []control.CreditNode { return nil }
@@ -113,7 +114,7 @@ func runCore(t *testing.T) *Core {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		core.Run(func() int64 { return 1e9 }, func(uint8, []byte) {}, nil)
+		core.Run(func() int64 { return 1e9 }, notes{})
 	}()
 	t.Cleanup(func() { core.Halt(); <-done })
 	return core
@@ -126,25 +127,30 @@ func asked(core *Core, a, b *told) *API {
 	})
 }
 
-// notes holds the notes about links, by host.
-type notes map[uint8]string
+// notes is links that do nothing, and the notes about them.
+type notes map[cm.PeerID]string
 
-func (n notes) Note(host uint8) string { return n[host] }
+func (notes) Open() error               { return nil }
+func (notes) Set(*Peer)                 {}
+func (notes) Remove(cm.PeerID)          {}
+func (notes) Send(cm.PeerID, []byte)    {}
+func (notes) End(cm.PeerID, error)      {}
+func (n notes) Note(p cm.PeerID) string { return n[p] }
 
 // TestAShardsNoteAboutAPeerComesFirst checks that a shard's note about a peer takes precedence over
 // the note about its link, and that counts of the uplink are summed over shards.
 func TestAShardsNoteAboutAPeerComesFirst(t *testing.T) {
 	part := control.Uplink{Name: "vnic1", RX: control.Direction{Counts: control.Impaired{Packets: 3}}}
 	for _, c := range []struct {
-		a, b  []uint8
+		a, b  []string
 		links Links
 		want  string
 	}{
 		{nil, nil, nil, ""},
-		{nil, nil, notes{2: "waits"}, "waits"},
-		{[]uint8{3}, nil, notes{2: "waits"}, "waits"},
-		{[]uint8{2}, nil, notes{2: "waits"}, "seals in another psp.mode"},
-		{nil, []uint8{3, 2}, nil, "seals in another psp.mode"},
+		{nil, nil, notes{1: "waits"}, "waits"},
+		{[]string{"3"}, nil, notes{1: "waits"}, "waits"},
+		{[]string{"2"}, nil, notes{1: "waits"}, "seals in another psp.mode"},
+		{nil, []string{"3", "2"}, nil, "seals in another psp.mode"},
 	} {
 		api := asked(runCore(t), &told{other: c.a, uplink: part}, &told{other: c.b, uplink: part})
 		api.c.Links = c.links
@@ -186,7 +192,7 @@ func TestFunctionsAreListedByNumber(t *testing.T) {
 // shard that sends there has a key.
 func TestARouteIsSealedIfEveryShardHasAKey(t *testing.T) {
 	way := func(tenant uint32, peer uint8, sealed bool) []control.Route {
-		return []control.Route{{Tenant: tenant, Peer: peer, Sealed: sealed}}
+		return []control.Route{{Tenant: tenant, PeerName: fmt.Sprint(peer), Sealed: sealed}}
 	}
 	for i, c := range []struct {
 		a, b []control.Route
@@ -203,7 +209,9 @@ func TestARouteIsSealedIfEveryShardHasAKey(t *testing.T) {
 	} {
 		core := runCore(t)
 		addr := netip.MustParseAddr("192.168.100.21")
-		if err := core.Do(func(vtime.Time) { core.plain.routes.Learn(2, []gateway.Address{{Tenant: 7, Addr: addr, MTU: 1400}}) }); err != nil {
+		if err := core.Do(func(vtime.Time) {
+			core.plain.routes.Learn(core.Peers.Find("2").ID, []gateway.Address{{Tenant: 7, Addr: addr, MTU: 1400}})
+		}); err != nil {
 			t.Fatal(err)
 		}
 		list, err := asked(core, &told{tunnels: c.a}, &told{tunnels: c.b}).Routes(t.Context())
@@ -232,9 +240,9 @@ func TestCreditsInUseAreSummedOverShards(t *testing.T) {
 
 // TestKeysOfAllShardsAreListed checks that the security associations of all shards are listed.
 func TestKeysOfAllShardsAreListed(t *testing.T) {
-	a, b := &told{keys: []control.Key{{Peer: 1}, {Peer: 2}}}, &told{keys: []control.Key{{Peer: 3}}}
+	a, b := &told{keys: []control.Key{{PeerName: "1"}, {PeerName: "2"}}}, &told{keys: []control.Key{{PeerName: "3"}}}
 	list, err := asked(runCore(t), a, b).Keys(t.Context())
-	if want := []control.Key{{Peer: 1}, {Peer: 2}, {Peer: 3}}; err != nil || !slices.Equal(list, want) {
+	if want := []control.Key{{PeerName: "1"}, {Peer: 2, PeerName: "2"}, {PeerName: "3"}}; err != nil || !slices.Equal(list, want) {
 		t.Errorf("%+v, %v; want %+v", list, err, want)
 	}
 }

@@ -22,14 +22,18 @@ type Shard interface {
 	// TakeKey stores the key that a peer wants packets to it sealed with.
 	TakeKey(now vtime.Time, u security.Use, sa cm.SA)
 	// ForgetKeys drops the keys of a peer that lost them with its memory.
-	ForgetKeys(host cm.HostID)
+	ForgetKeys(peer cm.PeerID)
+	// SetPeer says where a peer is, which may be new; name is for people.
+	SetPeer(peer cm.PeerID, name string, underlay netip.Addr)
+	// RemovePeer drops what is left of a peer that is gone.
+	RemovePeer(peer cm.PeerID)
 	// PeerPorts reports that the routes to a peer's ports have changed.
-	PeerPorts(now vtime.Time, host cm.HostID)
+	PeerPorts(now vtime.Time, peer cm.PeerID)
 	// Resolve asks for the link address of an underlay address that packets will probably go to
 	// soon.
 	Resolve(now vtime.Time, addr netip.Addr)
 	// ProbePath sends a probe to a peer, sealed with a key of a tenant.
-	ProbePath(now vtime.Time, host cm.HostID, tenant uint32, p pathmtu.Probe)
+	ProbePath(now vtime.Time, peer cm.PeerID, tenant uint32, p pathmtu.Probe)
 
 	// The functions in Set, VF and Reset belong to the shard.
 
@@ -63,7 +67,7 @@ type Client struct {
 
 	// The shard's end:
 	calls   []call
-	refused map[cm.HostID]*refusals
+	refused map[cm.PeerID]*refusals
 	up      *inbox.Mailbox[call]
 
 	// The core's end:
@@ -80,7 +84,7 @@ var (
 )
 
 func newClient(k *Core, shard int) *Client {
-	return &Client{core: k, shard: shard, refused: map[cm.HostID]*refusals{}, up: inbox.NewMailbox(&k.box, 0, func(now vtime.Time, f *call) { (*f)(k, now) })}
+	return &Client{core: k, shard: shard, refused: map[cm.PeerID]*refusals{}, up: inbox.NewMailbox(&k.box, 0, func(now vtime.Time, f *call) { (*f)(k, now) })}
 }
 
 // Serve sets the function that delivers orders to the shard.

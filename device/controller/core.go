@@ -43,6 +43,7 @@ type Core struct {
 	Manager   *conn.Manager
 	Keys      *security.Keys
 	Functions *functions.Registry
+	Peers     *Peers
 
 	cfg     CoreConfig
 	box     inbox.Box
@@ -54,7 +55,8 @@ type Core struct {
 	resolve []netip.Addr // underlay addresses of peers that packets will probably go to soon
 	refused uint64       // messages of peers that were refused
 	faults  uint64       // panics while news of peers was handled
-	ends    []cm.HostID  // peers whose links must end because of that
+	ends    []cm.PeerID  // peers whose links must end because of that
+	links   []LinkChange // that were not passed on yet
 	jobs    jobs
 	gids    gids
 	untold  bool // functions or ports have changed since peers were told
@@ -67,7 +69,8 @@ type Core struct {
 // CoreOutput is the result of a Step.
 type CoreOutput struct {
 	Messages []conn.Message // for the connection managers of other NICs
-	Ends     []cm.HostID    // peers whose links must end, before the messages are sent
+	Ends     []cm.PeerID    // peers whose links must end, before the messages are sent
+	Links    []LinkChange   // peers that are new, changed or gone
 	Effects  effect.List    // to be run before the next Step
 	Deadline vtime.Time     // latest time of the next Step
 }
@@ -76,7 +79,7 @@ type CoreOutput struct {
 func NewCore(c CoreConfig) (*Core, error) {
 	k := &Core{
 		cfg: c, woken: make(chan struct{}, 1), ended: make(chan struct{}),
-		plain: newPlain(c.NIC), paths: paths{due: vtime.Never, off: c.NIC.Uplink.ProbeMTU == config.ProbeMTUOff, peers: map[cm.HostID]*peerPath{}}, credits: newCredits(c.NIC, c.Shards),
+		plain: newPlain(c.NIC), paths: paths{due: vtime.Never, off: c.NIC.Uplink.ProbeMTU == config.ProbeMTUOff}, credits: newCredits(c.NIC, c.Shards),
 	}
 	k.box.WakeBy(k.wake)
 	k.box.AnswerBy(k.effects.Add)
@@ -87,7 +90,7 @@ func NewCore(c CoreConfig) (*Core, error) {
 	k.untold = true
 	k.Keys, err = security.NewKeys(security.Config{
 		Version: c.NIC.PSP.Version, Shards: c.Shards, Transport: c.NIC.PSP.Mode == config.PSPTransport, ReplayMargin: c.NIC.PSP.ReplayMargin,
-		RotateEvery: *c.NIC.PSP.RotateEvery, Rand: c.Rand, Needed: k.keyNeeded, Log: c.Log,
+		RotateEvery: *c.NIC.PSP.RotateEvery, Rand: c.Rand, Needed: k.keyNeeded, Name: func(p cm.PeerID) string { return k.Manager.Name(p) }, Log: c.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -99,17 +102,12 @@ func NewCore(c CoreConfig) (*Core, error) {
 		m.CIDs = append(m.CIDs, conn.NewCIDs(i, conn.MaxSlots))
 		k.clients = append(k.clients, newClient(k, i))
 	}
-	owners := c.NIC.Owners()
-	for i := range c.NIC.Peers {
-		p := &c.NIC.Peers[i]
-		m.Peers = append(m.Peers, cm.Peer{Host: p.Host, Underlay: p.Underlay, Tenants: p.Tenants, MayHave: func(a cm.Address) string {
-			return owners.Refuses(p.Host, a.Tenant, a.IP())
-		}})
-	}
 	if k.Manager, err = conn.NewManager(m, c.Rand); err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
 	k.Keys.Connect(k.Manager.CM)
+	k.Peers = newPeers(k)
+	k.Peers.set(vtime.LongAgo, c.NIC.Peers)
 	k.known.Store(k.Manager.CM.Known())
 	return k, nil
 }
@@ -139,6 +137,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	}
 	out.Messages = append(out.Messages[:0], k.Manager.Messages()...)
 	out.Ends, k.ends = append(out.Ends[:0], k.ends...), k.ends[:0]
+	out.Links, k.links = append(out.Links[:0], k.links...), nil
 	out.Effects.Take(&k.effects)
 	out.Deadline = min(k.Keys.Deadline(), k.Manager.CM.Deadline(), k.paths.due)
 	if len(k.jobs.waiting) == 0 { // else peers are told when the jobs are done
@@ -206,9 +205,9 @@ func (p peerKeys) Receive(c *cm.Params) (conn.Receiving, error) {
 }
 
 // ForgetSAs implements conn.PeerKeys.
-func (p peerKeys) ForgetSAs(host cm.HostID) {
-	p.k.Keys.ForgetPeer(host)
-	p.k.all(func(to Shard, _ vtime.Time) { to.ForgetKeys(host) })
+func (p peerKeys) ForgetSAs(peer cm.PeerID) {
+	p.k.Keys.ForgetPeer(peer)
+	p.k.all(func(to Shard, _ vtime.Time) { to.ForgetKeys(peer) })
 }
 
 // HandleKeys implements conn.PeerKeys.
@@ -226,25 +225,57 @@ func (p peerKeys) HandleKeys(now vtime.Time, o *cm.Output) {
 	}
 }
 
-// Run steps the core until Halt. send sends a message to the connection manager of another NIC. A
-// message that cannot be sent is lost with the link, which the manager learns by PeerDown. end ends
-// the link to another NIC.
-func (k *Core) Run(clock func() int64, send func(host uint8, msg []byte), end func(host uint8, reason error)) {
+// Links are the links to the connection managers of other NICs. The core's goroutine calls all but
+// Note and Open.
+type Links interface {
+	// Open makes that links can be made, or returns why there can be none.
+	Open() error
+	// Set makes or changes the link to a peer.
+	Set(p *Peer)
+	// Remove ends the link to a peer when what was sent has left. No news of it follows.
+	Remove(peer cm.PeerID)
+	// Send sends a message. One that cannot be sent is lost with the link, which the manager learns
+	// by PeerDown.
+	Send(peer cm.PeerID, msg []byte)
+	// End breaks the link; it connects again.
+	End(peer cm.PeerID, reason error)
+	// Note describes a problem with the link; "": none.
+	Note(peer cm.PeerID) string
+}
+
+// Run steps the core until Halt.
+func (k *Core) Run(clock func() int64, links Links) {
 	var out CoreOutput
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for !k.stop.Load() {
 		k.Step(clock(), &out)
 		out.Effects.Do()
-		for _, host := range out.Ends {
-			end(host, errFault)
-		}
-		for _, m := range out.Messages {
-			send(m.Host, m.Data)
-		}
-		clear(out.Messages)
+		out.pass(links)
 		k.sleep(due, out.Deadline-clock())
 	}
+}
+
+// pass gives the links what a Step has for them.
+func (o *CoreOutput) pass(links Links) {
+	for _, c := range o.Links {
+		if !c.Gone {
+			links.Set(c.Peer)
+		}
+	}
+	for _, peer := range o.Ends {
+		links.End(peer, errFault)
+	}
+	for _, m := range o.Messages {
+		links.Send(m.Peer, m.Data)
+	}
+	for _, c := range o.Links {
+		if c.Gone {
+			links.Remove(c.ID)
+		}
+	}
+	clear(o.Messages)
+	clear(o.Links)
 }
 
 // sleep waits ns nanoseconds, or until there is input.

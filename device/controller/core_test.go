@@ -24,6 +24,7 @@ import (
 // side is a fake shard that records its orders.
 type side struct {
 	told   []string
+	names  map[cm.PeerID]string
 	probes []string
 	refuse error // returned by Set
 	is     bool  // returned by Reset
@@ -32,12 +33,24 @@ type side struct {
 func (s *side) say(format string, args ...any)                { s.told = append(s.told, fmt.Sprintf(format, args...)) }
 func (s *side) Answer(vtime.Time, *conn.Answer)               { s.say("answer") }
 func (s *side) Decide(vtime.Time, *conn.Decision)             { s.say("decide") }
-func (s *side) TakeKey(_ vtime.Time, u security.Use, _ cm.SA) { s.say("key of %d", u.Peer) }
-func (s *side) ForgetKeys(host cm.HostID)                     { s.say("forget keys of %d", host) }
-func (s *side) PeerPorts(_ vtime.Time, host cm.HostID)        { s.say("ports of %d", host) }
-func (s *side) Resolve(_ vtime.Time, addr netip.Addr)         { s.say("resolve %s", addr) }
-func (s *side) ProbePath(_ vtime.Time, host cm.HostID, tenant uint32, p pathmtu.Probe) {
-	s.probes = append(s.probes, fmt.Sprintf("%d bytes to %d in tenant %d", p.Size, host, tenant))
+func (s *side) TakeKey(_ vtime.Time, u security.Use, _ cm.SA) { s.say("key of %s", s.names[u.Peer]) }
+
+func (s *side) ForgetKeys(peer cm.PeerID) { s.say("forget keys of %s", s.names[peer]) }
+
+func (s *side) PeerPorts(_ vtime.Time, peer cm.PeerID) { s.say("ports of %s", s.names[peer]) }
+func (s *side) Resolve(_ vtime.Time, addr netip.Addr)  { s.say("resolve %s", addr) }
+func (s *side) ProbePath(_ vtime.Time, peer cm.PeerID, tenant uint32, p pathmtu.Probe) {
+	s.probes = append(s.probes, fmt.Sprintf("%d bytes to %s in tenant %d", p.Size, s.names[peer], tenant))
+}
+
+func (s *side) SetPeer(peer cm.PeerID, name string, underlay netip.Addr) {
+	s.names[peer] = name
+	s.say("peer %s at %s", name, underlay)
+}
+
+func (s *side) RemovePeer(peer cm.PeerID) {
+	s.say("no peer %s", s.names[peer])
+	delete(s.names, peer)
 }
 
 func (s *side) VF(_ vtime.Time, id pfvf.ID) abi.VFHandler     { s.say("look at %s", id); return nil }
@@ -80,7 +93,7 @@ func newNIC(t *testing.T, change ...func(*config.Config)) *nic {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		s := &side{is: true}
+		s := &side{is: true, names: map[cm.PeerID]string{}}
 		n.sides = append(n.sides, s)
 		n.Client(i).Serve(func(list []Order) {
 			for _, o := range list {
@@ -106,6 +119,12 @@ func (n *nic) told() (list [2]string) {
 	return list
 }
 
+// mail returns the mailbox of a peer.
+func (n *nic) mail(host cm.HostID) *PeerMail { return n.Peers.Find(fmt.Sprint(host)).Mail }
+
+// id returns the ID of a peer.
+func (n *nic) id(host cm.HostID) cm.PeerID { return n.Peers.Find(fmt.Sprint(host)).ID }
+
 // vf returns the ID of VF n of the first PF.
 func vf(n int) pfvf.ID { return pfvf.ID(1<<16 | n) }
 
@@ -114,7 +133,7 @@ func vf(n int) pfvf.ID { return pfvf.ID(1<<16 | n) }
 func TestAPeersKeyGoesToTheShardItNames(t *testing.T) {
 	n := newNIC(t)
 	for shard, want := range map[uint8][2]string{0: {"key of 2", ""}, 1: {"", "key of 2"}, 2: {}, 255: {}} {
-		peerKeys{n.Core}.HandleKeys(n.now, &cm.Output{Kind: cm.OutRekey, Use: cm.Use{Peer: 2, Tenant: 7, Shard: shard}})
+		peerKeys{n.Core}.HandleKeys(n.now, &cm.Output{Kind: cm.OutRekey, Use: cm.Use{Peer: n.id(2), Tenant: 7, Shard: shard}})
 		if told := n.told(); told != want {
 			t.Errorf("shard %d: told %q", shard, told)
 		}
@@ -137,7 +156,7 @@ func TestAnAddressIsResolvedOncePerStep(t *testing.T) {
 // them, and gateway keys also for peers that have ports to send from.
 func TestKeysAreNeededForReachablePeers(t *testing.T) {
 	n := newNIC(t)
-	use := func(peer uint8, tenant uint32, class cm.Class) security.Use {
+	use := func(peer cm.PeerID, tenant uint32, class cm.Class) security.Use {
 		return security.Use{Peer: peer, Tenant: tenant, Class: class}
 	}
 	needed := func(u security.Use, want bool) {
@@ -160,7 +179,7 @@ func TestAStoppedCoreRefusesCalls(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		n.Run(func() int64 { return n.now }, func(uint8, []byte) {}, nil)
+		n.Run(func() int64 { return n.now }, notes{})
 	}()
 	if err := n.ask(func(then func(error)) { then(nil) }); err != nil {
 		t.Error(err)

@@ -17,9 +17,8 @@ import (
 
 // paths probes the paths to all peers. The shard that sends the probes is shard 0.
 type paths struct {
-	off   bool
-	peers map[cm.HostID]*peerPath
-	due   vtime.Time
+	off bool
+	due vtime.Time
 }
 
 // peerPath is the path to one peer.
@@ -31,17 +30,14 @@ type peerPath struct {
 
 // pathChanged begins to probe the path to a peer, or ends it: the link came up or went down, or the
 // peer has said what functions it has.
-func (k *Core) pathChanged(host cm.HostID) {
-	if k.paths.off {
+func (k *Core) pathChanged(id cm.PeerID) {
+	peer := k.Peers.byID[id]
+	if k.paths.off || peer == nil {
 		return
 	}
-	p := k.paths.peers[host]
-	if p == nil {
-		p = &peerPath{}
-		k.paths.peers[host] = p
-	}
+	p := &peer.path
 	var shared bool
-	switch p.tenant, shared = k.Manager.CM.SharedTenant(host); {
+	switch p.tenant, shared = k.Manager.CM.SharedTenant(id); {
 	case !shared:
 		p.prober = nil // what was found stays until it is found again
 	case p.prober == nil:
@@ -56,60 +52,61 @@ func (k *Core) probe(now vtime.Time) {
 		return
 	}
 	k.paths.due = vtime.Never
-	for i := range k.cfg.NIC.Peers {
-		host := k.cfg.NIC.Peers[i].Host
-		p := k.paths.peers[host]
-		if p == nil || p.prober == nil {
+	for _, peer := range k.Peers.sorted() {
+		id, p := peer.ID, &peer.path
+		if p.prober == nil {
 			continue
 		}
 		sizes, round := p.prober.Due(now)
 		for _, size := range slices.Backward(sizes) { // shortest first: no two of them make a superframe
 			tenant, probe := p.tenant, pathmtu.Probe{Kind: pathmtu.Request, Size: uint16(size), Round: round}
-			k.clients[0].tell(func(to Shard, now vtime.Time) { to.ProbePath(now, host, tenant, probe) })
+			k.clients[0].tell(func(to Shard, now vtime.Time) { to.ProbePath(now, id, tenant, probe) })
 		}
-		k.pathKnown(now, host, p) // a round may have ended
+		k.pathKnown(now, peer) // a round may have ended
 		k.paths.due = min(k.paths.due, p.prober.Deadline())
 	}
 }
 
 // pathAnswered takes a peer's answer to a probe.
-func (k *Core) pathAnswered(now vtime.Time, host cm.HostID, size int, round uint32) {
-	p := k.paths.peers[host]
-	if p == nil || p.prober == nil {
+func (k *Core) pathAnswered(now vtime.Time, id cm.PeerID, size int, round uint32) {
+	peer := k.Peers.byID[id]
+	if peer == nil || peer.path.prober == nil {
 		return
 	}
-	p.prober.Answered(now, size, round)
-	k.paths.due = min(k.paths.due, p.prober.Deadline())
-	k.pathKnown(now, host, p)
+	prober := peer.path.prober
+	prober.Answered(now, size, round)
+	k.paths.due = min(k.paths.due, prober.Deadline())
+	k.pathKnown(now, peer)
 }
 
 // pathKnown makes the NIC keep to what a path carries, if that has changed.
-func (k *Core) pathKnown(now vtime.Time, host cm.HostID, p *peerPath) {
+func (k *Core) pathKnown(now vtime.Time, peer *Peer) {
+	p := &peer.path
 	mtu, most := p.prober.MTU(), k.cfg.NIC.Uplink.MTU
 	if mtu == 0 || mtu == p.told || p.told == 0 && mtu == most {
 		return
 	}
 	p.told = mtu
-	k.Manager.CM.LimitMTU(host, conn.PathULP(k.cfg.NIC.RDMADataFor(mtu)))
-	k.PortsChanged(now, host)
+	k.Manager.CM.LimitMTU(peer.ID, conn.PathULP(k.cfg.NIC.RDMADataFor(mtu)))
+	k.PortsChanged(now, peer.ID)
 	if mtu < most {
 		k.cfg.Log(now, slog.LevelWarn, "the network carries shorter packets to a peer than uplink.mtu says: plain IP and new connections keep to that",
-			"peer", host, "mtu", mtu, "uplink.mtu", most)
+			"peer", peer.Name, "mtu", mtu, "uplink.mtu", most)
 	} else {
-		k.cfg.Log(now, slog.LevelInfo, "the network carries packets of uplink.mtu to a peer again", "peer", host, "mtu", mtu)
+		k.cfg.Log(now, slog.LevelInfo, "the network carries packets of uplink.mtu to a peer again", "peer", peer.Name, "mtu", mtu)
 	}
 }
 
 // pathMTU returns the longest packet that the network carries to a peer, bytes of outer IP packet,
 // as far as it is known: else uplink.mtu.
-func (k *Core) pathMTU(host cm.HostID) int {
-	if p := k.paths.peers[host]; p != nil && p.told != 0 {
-		return p.told
+func (k *Core) pathMTU(id cm.PeerID) int {
+	if peer := k.Peers.byID[id]; peer != nil && peer.path.told != 0 {
+		return peer.path.told
 	}
 	return k.cfg.NIC.Uplink.MTU
 }
 
 // PathAnswered reports a peer's answer to a probe.
-func (c *Client) PathAnswered(host cm.HostID, size int, round uint32) {
+func (c *Client) PathAnswered(host cm.PeerID, size int, round uint32) {
 	c.post(func(k *Core, now vtime.Time) { k.pathAnswered(now, host, size, round) })
 }

@@ -1,164 +1,237 @@
 package controller
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
+	"reflect"
+	"slices"
 
-	"github.com/falcon-vnic/vnic/device/conn"
-	"github.com/falcon-vnic/vnic/device/inbox"
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// peerMailSize is the most messages of one peer that may wait for the core. Beyond it the link's
-// reader waits, and so TCP makes the peer wait.
-const peerMailSize = 64
-
-// PeerMail passes the events of the link to one peer to the core, in order. It implements the part
-// of cmlink.Handler for that peer.
-type PeerMail struct{ in *inbox.Mailbox[peerNews] }
-
-type peerNews struct {
-	kind uint8 // newsUp, newsDown, newsRevoked, newsMessage
-	msg  []byte
+// Peers holds the NICs that this one may talk to: who they are, where, and what they may have. It is
+// the one place that changes that, while the NIC runs; everybody else who needs a part of it is told.
+//
+//	configuration, operator ─▶ Set, Add, Change, Remove
+//	       │ checked against everything first, then
+//	       ├─▶ functions.Registry  which tenants are told to whom, and which addresses are theirs
+//	       ├─▶ cm.Manager          connections, keys, claims to addresses
+//	       ├─▶ shards, by orders   where packets to a peer go
+//	       └─▶ links, by CoreOutput
+//
+// A peer is known by the name in its certificate. Inside the NIC it goes by a small number
+// (cm.PeerID), which is not given to another peer before all others were given once. So what is
+// still under way for a peer that is gone reaches nobody.
+//
+// It belongs to the core's goroutine.
+type Peers struct {
+	core   *Core
+	list   []config.Peer // in the order of the configuration
+	byName map[string]*Peer
+	byID   map[cm.PeerID]*Peer
+	last   cm.PeerID
+	owners *config.Owners // of addresses that are listed for peers
 }
 
-const (
-	newsUp uint8 = iota
-	newsDown
-	newsRevoked
-	newsMessage
-)
+// Peer is another NIC.
+type Peer struct {
+	ID   cm.PeerID
+	Name string // in its certificate
+	Is   config.Peer
+	Mail *PeerMail // takes the news of its link
 
-// String returns the kind of the news, and of a message its type and length.
-func (n *peerNews) String() string {
-	if n.kind != newsMessage {
-		return [...]string{newsUp: "link up", newsDown: "link down", newsRevoked: "revoked"}[n.kind]
+	path peerPath
+}
+
+// LinkChange says what is to become of the link to a peer.
+type LinkChange struct {
+	*Peer
+	Gone bool // the link ends, after the messages of the same Step
+}
+
+func newPeers(k *Core) *Peers {
+	return &Peers{core: k, byName: map[string]*Peer{}, byID: map[cm.PeerID]*Peer{}, owners: config.OwnersOf(nil)}
+}
+
+// Len returns the number of peers.
+func (p *Peers) Len() int { return len(p.list) }
+
+// List returns the peers as they are configured. The caller must not change it.
+func (p *Peers) List() []config.Peer { return p.list }
+
+// Find returns a peer by its name, or nil.
+func (p *Peers) Find(name string) *Peer { return p.byName[name] }
+
+// Add adds a peer.
+func (p *Peers) Add(now vtime.Time, c config.Peer) error {
+	if p.byName[c.Name()] != nil {
+		return fmt.Errorf("peer %s is there already; change it (vnic peer set), or remove it first", c.Name())
 	}
-	t, _ := cm.PeekType(n.msg)
-	return fmt.Sprintf("%s of %d bytes", t, len(n.msg))
+	return p.Set(now, append(slices.Clone(p.list), c))
 }
 
-// PeerMail returns a new mailbox for a peer.
-func (k *Core) PeerMail(host cm.HostID) *PeerMail {
-	return &PeerMail{inbox.NewMailbox(&k.box, peerMailSize, func(now vtime.Time, n *peerNews) { k.peerNews(now, host, n) })}
+// Change changes a peer, by its name. Its connections go on, as far as they are still allowed.
+func (p *Peers) Change(now vtime.Time, c config.Peer) error {
+	i := slices.IndexFunc(p.list, func(o config.Peer) bool { return o.Name() == c.Name() })
+	if i < 0 {
+		return p.unknown(c.Name())
+	}
+	list := slices.Clone(p.list)
+	list[i] = c
+	return p.Set(now, list)
 }
 
-// Up reports that the link to the peer is up.
-func (m *PeerMail) Up() { m.in.Put(peerNews{kind: newsUp}) }
+// Remove removes a peer with its link, connections, tunnels and keys.
+func (p *Peers) Remove(now vtime.Time, name string) error {
+	if p.byName[name] == nil {
+		return p.unknown(name)
+	}
+	return p.Set(now, slices.DeleteFunc(slices.Clone(p.list), func(c config.Peer) bool { return c.Name() == name }))
+}
 
-// Down reports that the link to the peer is down.
-func (m *PeerMail) Down() { m.in.Put(peerNews{kind: newsDown}) }
+func (p *Peers) unknown(name string) error {
+	return fmt.Errorf("peer %s: there is none; there are %v (vnic peer list)", name, p.names())
+}
 
-// Revoked reports that the peer's right to be a peer was revoked.
-func (m *PeerMail) Revoked() { m.in.Put(peerNews{kind: newsRevoked}) }
+func (p *Peers) names() (list []string) {
+	for i := range p.list {
+		list = append(list, p.list[i].Name())
+	}
+	return list
+}
 
-// Message passes a message of the peer's connection manager to the core. The mailbox owns msg from
-// then on.
-func (m *PeerMail) Message(msg []byte) { m.in.Put(peerNews{kind: newsMessage, msg: msg}) }
+// Set replaces the list of peers: it removes those that are not in it, changes those that differ and
+// adds those that are new. If the list is not good, nothing changes.
+func (p *Peers) Set(now vtime.Time, list []config.Peer) error {
+	if err := p.Check(list); err != nil {
+		return err
+	}
+	p.set(now, list)
+	return nil
+}
 
-// Close drops all news that come later.
-func (m *PeerMail) Close() { m.in.Close() }
+// Check returns why Set would refuse a list.
+func (p *Peers) Check(list []config.Peer) error {
+	if err := p.core.cfg.NIC.CheckPeers(list); err != nil {
+		return err
+	}
+	return p.core.Functions.CheckPeers(list)
+}
 
-// take passes news of a peer to the connection manager.
-func (k *Core) take(now vtime.Time, host cm.HostID, n *peerNews) {
-	switch n.kind {
-	case newsUp:
-		k.Manager.PeerUp(now, host)
-	case newsDown:
-		k.Manager.PeerDown(now, host)
-	case newsRevoked:
-		k.Manager.ForgetPeer(now, host)
-	case newsMessage:
-		if err := k.Manager.CM.Receive(now, host, n.msg); err != nil {
-			k.refused++
-			k.cfg.Log(now, slog.LevelWarn, "connection management message refused", "peer", host, "err", err)
-		}
-		if t, _ := cm.PeekType(n.msg); t != cm.TypeHello {
-			return
+// set is Set with a list that was checked.
+func (p *Peers) set(now vtime.Time, list []config.Peer) {
+	k := p.core
+	k.Manager.Run(now) // what was decided for the peers as they were
+	stay := map[string]bool{}
+	for i := range list {
+		stay[list[i].Name()] = true
+	}
+	for _, name := range p.names() {
+		if !stay[name] {
+			p.remove(now, p.byName[name])
 		}
 	}
-	k.pathChanged(host)
-}
-
-// errFault is the reason why a link ends when handling what a peer sent panicked.
-var errFault = errors.New("a message on it triggered a bug in this program: see the log")
-
-// peerNews handles news of a peer.
-func (k *Core) peerNews(now vtime.Time, host cm.HostID, n *peerNews) {
-	k.guard(now, n, func() (cm.HostID, bool) { return host, true }, func() {
-		k.take(now, host, n)
-		k.Manager.Run(now)
+	regranted := !slices.EqualFunc(p.list, list, func(a, b config.Peer) bool {
+		return a.Name() == b.Name() && slices.Equal(a.Functions, b.Functions)
 	})
-}
-
-// request passes a shard's request to the connection manager.
-func (k *Core) request(now vtime.Time, r *conn.Request) {
-	if r.Kind == conn.PeerFault {
-		k.faults++
-		k.endPeer(now, cm.HostID(r.N))
-		return
-	}
-	blame := func() (cm.HostID, bool) { return k.Manager.Blame(r) }
-	if !k.guard(now, "a request about its connection", blame, func() { k.Manager.Take(now, r) }) && r.Question != 0 {
-		shardsOf{k}.Answer(k.cfg.ShardOf(r.Function), conn.Answer{Question: r.Question, Err: errFault})
-	}
-}
-
-// advance runs the connection manager's timers, and distributes what was decided.
-func (k *Core) advance(now vtime.Time) {
-	k.guard(now, "a timer of its connection", func() (cm.HostID, bool) { return k.Manager.Blame(nil) }, func() {
-		if now >= k.Manager.CM.Deadline() {
-			k.Manager.CM.Advance(now)
+	p.list, p.owners = list, config.OwnersOf(list)
+	k.Functions.SetPeers(list)
+	for i := range list {
+		c := &list[i]
+		var err error
+		switch peer := p.byName[c.Name()]; {
+		case peer == nil:
+			err = p.add(c)
+		case !reflect.DeepEqual(peer.Is, *c):
+			err = p.change(now, peer, c)
 		}
-		k.Manager.Run(now)
+		if err != nil { // Check knows the same limits
+			k.cfg.Log(now, slog.LevelError, "peer not taken over", "peer", c.Name(), "err", err)
+		}
+	}
+	if regranted {
+		k.Manager.CM.Review(now)
+	}
+	k.Manager.Run(now)
+}
+
+func (p *Peers) add(c *config.Peer) error {
+	peer := &Peer{ID: p.nextID(), Name: c.Name(), Is: *c}
+	if err := p.core.Manager.CM.AddPeer(p.describe(peer)); err != nil {
+		return err
+	}
+	peer.Mail = p.core.newMail(peer.ID)
+	p.byName[peer.Name], p.byID[peer.ID] = peer, peer
+	p.tell(peer)
+	return nil
+}
+
+func (p *Peers) change(now vtime.Time, peer *Peer, c *config.Peer) error {
+	was := peer.Is
+	peer.Is = *c
+	if err := p.core.Manager.CM.ChangePeer(now, p.describe(peer)); err != nil {
+		peer.Is = was
+		return err
+	}
+	p.tell(peer)
+	p.core.pathChanged(peer.ID)
+	return nil
+}
+
+func (p *Peers) remove(now vtime.Time, peer *Peer) {
+	k := p.core
+	peer.Mail.Close()
+	k.Manager.CM.RemovePeer(now, peer.ID)
+	k.Manager.Run(now)
+	delete(p.byName, peer.Name)
+	delete(p.byID, peer.ID)
+	for _, l := range k.clients {
+		l.tell(func(to Shard, _ vtime.Time) {
+			to.RemovePeer(peer.ID)
+			delete(l.refused, peer.ID)
+		})
+	}
+	k.links = append(k.links, LinkChange{peer, true})
+}
+
+// nextID returns an ID that no peer has.
+func (p *Peers) nextID() cm.PeerID {
+	for {
+		if p.last++; p.last > cm.MaxPeerID {
+			p.last = 1
+		}
+		if p.byID[p.last] == nil {
+			return p.last
+		}
+	}
+}
+
+// describe returns a peer as the connection manager sees it.
+func (p *Peers) describe(peer *Peer) cm.Peer {
+	c := &peer.Is
+	return cm.Peer{ID: peer.ID, Name: peer.Name, Host: c.Host, Underlay: c.Underlay, Tenants: c.Tenants, MayHave: func(a cm.Address, host cm.HostID) string {
+		return p.owners.Refuses(peer.Name, host, a.Tenant, a.IP())
+	}}
+}
+
+// tell informs the shards and the link of a new or changed peer.
+func (p *Peers) tell(peer *Peer) {
+	id, name, underlay := peer.ID, peer.Name, peer.Is.Underlay
+	p.core.all(func(to Shard, _ vtime.Time) { to.SetPeer(id, name, underlay) })
+	p.core.links = append(p.core.links, LinkChange{Peer: peer})
+}
+
+// sorted returns the peers in the order of their names, numbers first.
+func (p *Peers) sorted() []*Peer {
+	list := make([]*Peer, 0, len(p.byID))
+	for _, peer := range p.byID {
+		list = append(list, peer)
+	}
+	slices.SortFunc(list, func(a, b *Peer) int {
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
-}
-
-// guard calls do and reports whether it returned. No peer can end the NIC by what it sends: if do
-// panics because of one, its link, keys and connections end, because a handler that stopped halfway
-// may have left them in any state. Both NICs then start over. blame says which peer it was, if any.
-func (k *Core) guard(now vtime.Time, what any, blame func() (cm.HostID, bool), do func()) (ok bool) {
-	defer func() {
-		v := recover()
-		if v == nil {
-			return
-		}
-		host, has := blame()
-		if !has {
-			panic(v)
-		}
-		k.fault(now, host, what, v)
-		k.endPeer(now, host)
-	}()
-	do()
-	return true
-}
-
-// endPeer ends the link to a peer, its keys and its connections.
-func (k *Core) endPeer(now vtime.Time, host cm.HostID) {
-	k.survives(now, host, func() { k.Manager.ForgetPeer(now, host) })
-	for !k.survives(now, host, func() { k.Manager.Run(now) }) { // each time takes at least one output
-	}
-	k.ends = append(k.ends, host)
-}
-
-// survives calls do, a part of endPeer, and reports whether it returned.
-func (k *Core) survives(now vtime.Time, host cm.HostID, do func()) (ok bool) {
-	defer func() {
-		if v := recover(); v != nil {
-			k.fault(now, host, "the end of its link", v)
-		}
-	}()
-	do()
-	return true
-}
-
-// fault counts and logs a panic. It does not log the message, which may contain keys.
-func (k *Core) fault(now vtime.Time, host cm.HostID, what, v any) {
-	k.faults++
-	k.cfg.Log(now, slog.LevelError, "fault in the program: the link to a peer and its connections end; please report this line",
-		"peer", host, "handling", fmt.Sprint(what), "panic", v, "stack", string(debug.Stack()))
+	return list
 }

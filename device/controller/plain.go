@@ -22,13 +22,8 @@ type plain struct {
 }
 
 func newPlain(c *config.Config) plain {
-	peers := make([]gateway.Peer, len(c.Peers))
-	for i := range c.Peers {
-		p := &c.Peers[i]
-		peers[i] = gateway.Peer{Host: p.Host, Underlay: p.Underlay}
-	}
 	return plain{
-		routes:   gateway.NewRoutes(c.Uplink.MTU-c.SealedOverhead(), peers...),
+		routes:   gateway.NewRoutes(c.Uplink.MTU - c.SealedOverhead()),
 		networks: c.Networks(), ports: map[uint32]gateway.Place{}, users: map[uint32]int{},
 	}
 }
@@ -95,15 +90,15 @@ func (p *plain) addresses() (list []cm.Port) {
 }
 
 // PortsChanged implements conn.Ports.
-func (k *Core) PortsChanged(_ vtime.Time, host cm.HostID) {
+func (k *Core) PortsChanged(_ vtime.Time, peer cm.PeerID) {
 	var addrs []gateway.Address
-	mtu := k.pathMTU(host) - k.cfg.NIC.SealedOverhead()
-	for _, p := range k.Manager.CM.PortsOf(host) {
+	mtu := k.pathMTU(peer) - k.cfg.NIC.SealedOverhead()
+	for _, p := range k.Manager.CM.PortsOf(peer) {
 		a := netip.AddrFrom16(p.Addr).Unmap()
 		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: min(int(p.MTU), mtu)})
 	}
-	k.plain.routes.Learn(host, addrs)
-	k.all(func(to Shard, now vtime.Time) { to.PeerPorts(now, host) })
+	k.plain.routes.Learn(peer, addrs)
+	k.all(func(to Shard, now vtime.Time) { to.PeerPorts(now, peer) })
 }
 
 // Routes lists the routes of plain IP. Whether there is a key for a peer is known to the shards.
@@ -120,7 +115,9 @@ func (k *Core) Routes() (list []control.Route) {
 		case e.To.Kind == gateway.ToPort:
 			r.Kind, r.Port = "port", e.Port
 		case e.To.Kind == gateway.ToPeer:
-			r.Kind, r.Peer = "peer", e.To.Peer
+			r.Kind = "peer"
+			p, _, _ := k.Manager.CM.PeerOf(e.To.Peer)
+			r.Peer, r.PeerName = p.Host, p.Name
 		}
 		list = append(list, r)
 	}

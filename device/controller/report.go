@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -13,24 +14,38 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// Peers describes the other NICs.
-func (k *Core) Peers() (list []control.Peer) {
-	identities := map[uint8]*config.Peer{}
-	for i := range k.cfg.NIC.Peers {
-		identities[k.cfg.NIC.Peers[i].Host] = &k.cfg.NIC.Peers[i]
-	}
+// DescribePeers describes the other NICs. links may be nil.
+func (k *Core) DescribePeers(links Links) (list []control.Peer) {
+	info := map[cm.PeerID]cm.PeerInfo{}
 	for _, p := range k.Manager.CM.Peers() {
+		info[p.ID] = p
+	}
+	for _, peer := range k.Peers.sorted() {
+		p := info[peer.ID]
 		v := control.Peer{
-			Host: p.Host, Underlay: p.Underlay.String(), Identity: identities[p.Host].Identity, Tenants: p.Tenants,
+			Name: peer.Name, Host: p.Host, Underlay: p.Underlay.String(), Identity: peer.Is.Identity, Tenants: p.Tenants,
 			Up: p.Up, Functions: p.Offers, Refused: p.Functions.Count + p.Ports.Count, Connections: p.Connections, Note: k.note(&p),
-			PathMTU: k.pathMTU(p.Host),
+			PathMTU: k.pathMTU(peer.ID),
 		}
 		if p.Speaks != 0 {
 			v.Note = (&cm.VersionError{Got: p.Speaks}).Error()
 		}
+		if links != nil {
+			v.Note = cmp.Or(v.Note, links.Note(peer.ID))
+		}
 		list = append(list, v)
 	}
 	return list
+}
+
+// peerHost returns the nic.host of the peer with a name; 0: it is gone, or not known yet.
+func (k *Core) peerHost(name string) uint8 {
+	peer := k.Peers.Find(name)
+	if peer == nil {
+		return 0
+	}
+	c, _, _ := k.Manager.CM.PeerOf(peer.ID)
+	return c.Host
 }
 
 // note describes what is wrong with a peer that is up: it announces addresses that it may not have,
@@ -48,8 +63,8 @@ func (k *Core) note(p *cm.PeerInfo) string {
 		return fmt.Sprintf("tells of no function in the tenants that are shared with it, %v: see its functions, and its peers[] for this NIC", p.Tenants)
 	case p.Told == 0:
 		return fmt.Sprintf("is told of no function: none of this NIC is enabled in the tenants that are shared with it, %v", p.Tenants)
-	case k.pathMTU(p.Host) < k.cfg.NIC.Uplink.MTU:
-		return fmt.Sprintf("the network carries packets of %d bytes to it, uplink.mtu is %d", k.pathMTU(p.Host), k.cfg.NIC.Uplink.MTU)
+	case k.pathMTU(p.ID) < k.cfg.NIC.Uplink.MTU:
+		return fmt.Sprintf("the network carries packets of %d bytes to it, uplink.mtu is %d", k.pathMTU(p.ID), k.cfg.NIC.Uplink.MTU)
 	}
 	return ""
 }
@@ -59,9 +74,12 @@ func (k *Core) note(p *cm.PeerInfo) string {
 func (k *Core) Connections(now vtime.Time) (list []control.Connection) {
 	for _, c := range k.Manager.CM.Connections() {
 		v := control.Connection{
-			ID: c.ID, Wire: "falcon", Function: pfvf.ID(c.Function).String(), PeerHost: c.Peer, Tenant: c.Tenant, State: c.State.String(),
+			ID: c.ID, Wire: "falcon", Function: pfvf.ID(c.Function).String(), PeerHost: k.cfg.NIC.NIC.Host, PeerName: c.PeerName, Tenant: c.Tenant, State: c.State.String(),
 			QPN: c.QPN, PeerQPN: c.PeerQPN, LocalCID: c.LocalCID, RemoteCID: c.RemoteCID, TxSPI: c.TxSPI, RxSPI: c.RxSPI,
 			MTU: c.MTU, AgeMS: (now - c.Created) / 1e6,
+		}
+		if c.Peer != cm.Self {
+			v.PeerHost = k.peerHost(c.PeerName)
 		}
 		if c.PeerFunction != 0 {
 			v.PeerFunction = pfvf.ID(c.PeerFunction).String()
@@ -84,7 +102,7 @@ func (k *Core) RotateKeys(now vtime.Time) (v control.Rotation, err error) {
 func (k *Core) KeyList() (list []control.Key) {
 	for _, i := range k.Keys.List() {
 		list = append(list, control.Key{
-			Direction: "rx", Peer: i.Use.Peer, Tenant: i.Use.Tenant, Class: i.Use.Class.String(),
+			Direction: "rx", PeerName: k.Manager.Name(i.Use.Peer), Tenant: i.Use.Tenant, Class: i.Use.Class.String(),
 			SPI: i.SPI, Previous: i.Previous, Generation: i.Generation,
 		})
 	}

@@ -58,10 +58,10 @@ type View interface {
 
 	// Peers, counters and the uplink:
 
-	OtherModes(now vtime.Time) (hosts []uint8) // peers that seal in another psp.mode
-	Paths(list []control.Connection)           // adds the paths to the connections of this shard
-	Keys() []control.Key                       // keys that peers gave us
-	Tunnels() []control.Route                  // tunnels to peers, and whether there is a key
+	OtherModes(now vtime.Time) (names []string) // peers that seal in another psp.mode
+	Paths(list []control.Connection)            // adds the paths to the connections of this shard
+	Keys() []control.Key                        // keys that peers gave us
+	Tunnels() []control.Route                   // tunnels to peers, and whether there is a key
 	Counters() control.Counters
 	Uplink() control.Uplink
 	// InjectLink changes the impairments of the uplink, in one direction or both ("").

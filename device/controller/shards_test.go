@@ -72,7 +72,7 @@ func TestFunctionsAreVisitedAFewPerAsk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go core.Run(func() int64 { return 1 }, nil, nil)
+	go core.Run(func() int64 { return 1 }, notes{})
 	defer core.Halt()
 	api := NewAPI(Config{Core: core, Shards: Shards{All: []Viewer{a, b}}, Counters: func(v control.Counters) { v["nic.warnings"] = 1 }})
 	list, err := api.QPs(t.Context())

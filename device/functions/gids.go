@@ -93,10 +93,10 @@ func (r *Registry) addable(id pfvf.ID, a, old address) error {
 	if by, has := r.gids.owner[old]; has && by == id {
 		return nil // no more addresses than before
 	}
-	for i := range r.cfg.Peers {
-		p := &r.cfg.Peers[i]
+	for i := range r.peers {
+		p := &r.peers[i]
 		if n, further := r.shared(p.Tenants); slices.Contains(p.Tenants, a.tenant) && n.functions+further >= cm.MaxEndpoints {
-			return Refuse(abi.StatusNoResources, "%s: GID %s: host %d is told of %d functions and GIDs already, which is all there can be in the tenants shared with it", id, a.addr, p.Host, cm.MaxEndpoints)
+			return Refuse(abi.StatusNoResources, "%s: GID %s: host %s is told of %d functions and GIDs already, which is all there can be in the tenants shared with it", id, a.addr, p.Name(), cm.MaxEndpoints)
 		}
 	}
 	return nil

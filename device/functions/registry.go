@@ -49,6 +49,7 @@ type Registry struct {
 	vfs [pfvf.MaxPF + 1]int // number that each PF can have; -1: there is no such PF
 	is  map[pfvf.ID]config.Function
 
+	peers     []config.Peer // that are told of functions
 	taken     *config.Taken // addresses and devices in use, also outside functions
 	gids      gids
 	enabled   [pfvf.MaxPF + 1]int // enabled VFs of each PF
@@ -64,7 +65,7 @@ type count struct{ functions, addresses int }
 // New returns the registry of a checked configuration.
 func New(cfg *config.Config) (*Registry, error) {
 	r := &Registry{
-		cfg: cfg, is: map[pfvf.ID]config.Function{}, taken: cfg.Taken(), gids: newGIDs(), tenants: map[uint32]count{}, guests: map[uint32]int{}, guarantee: map[pfvf.ID]config.Credits{},
+		cfg: cfg, peers: cfg.Peers, is: map[pfvf.ID]config.Function{}, taken: cfg.Taken(), gids: newGIDs(), tenants: map[uint32]count{}, guests: map[uint32]int{}, guarantee: map[pfvf.ID]config.Credits{},
 	}
 	for i := range r.vfs {
 		r.vfs[i] = -1
@@ -298,8 +299,8 @@ func (r *Registry) tellable(c *Change) error {
 	if c.Was.Tenant == c.Is.Tenant && is.functions <= was.functions && is.addresses <= was.addresses {
 		return nil // no more than before
 	}
-	for i := range r.cfg.Peers {
-		p := &r.cfg.Peers[i]
+	for i := range r.peers {
+		p := &r.peers[i]
 		n, further := r.shared(p.Tenants)
 		if slices.Contains(p.Tenants, c.Was.Tenant) {
 			n.functions, n.addresses = n.functions-was.functions, n.addresses-was.addresses
@@ -307,15 +308,58 @@ func (r *Registry) tellable(c *Change) error {
 		if slices.Contains(p.Tenants, c.Is.Tenant) {
 			n.functions, n.addresses = n.functions+is.functions, n.addresses+is.addresses
 		}
-		const remedy = "disable another function, or share fewer tenants (peers[].tenants)"
 		switch {
 		case n.functions+further > cm.MaxEndpoints:
-			return Refuse(abi.StatusNoResources, "%s: %d functions and %d GIDs added to them in the tenants shared with host %d, at most %d; %s", c.ID, n.functions, further, p.Host, cm.MaxEndpoints, remedy)
+			return Refuse(abi.StatusNoResources, "%s: %s", c.ID, tooMany(p, n, further))
 		case n.addresses > cm.MaxPorts:
-			return Refuse(abi.StatusNoResources, "%s: %d addresses of ports in the tenants shared with host %d, at most %d; %s", c.ID, n.addresses, p.Host, cm.MaxPorts, remedy)
+			return Refuse(abi.StatusNoResources, "%s: %s", c.ID, tooManyPorts(p, n))
 		}
 	}
 	return nil
+}
+
+func tooMany(p *config.Peer, n count, further int) string {
+	return fmt.Sprintf("%d functions and %d GIDs added to them in the tenants shared with host %s, at most %d; %s", n.functions, further, p.Name(), cm.MaxEndpoints, tellLess)
+}
+
+func tooManyPorts(p *config.Peer, n count) string {
+	return fmt.Sprintf("%d addresses of ports in the tenants shared with host %s, at most %d; %s", n.addresses, p.Name(), cm.MaxPorts, tellLess)
+}
+
+const tellLess = "disable another function, or share fewer tenants (peers[].tenants)"
+
+// CheckPeers returns an error if the NIC's functions and another list of peers do not go together: a
+// function has an address that is listed for a peer, or there are too many functions to tell one.
+func (r *Registry) CheckPeers(list []config.Peer) error {
+	for i := range list {
+		p := &list[i]
+		if err := r.taken.CheckPeer(p); err != nil {
+			return err
+		}
+		for _, f := range p.Functions {
+			if by, added := r.gids.owner[address{f.Tenant, f.Address}]; added {
+				return fmt.Errorf("host %s: functions: %s of tenant %d is a GID that the driver of %s added", p.Name(), f.Address, f.Tenant, by)
+			}
+		}
+		switch n, further := r.shared(p.Tenants); {
+		case n.functions+further > cm.MaxEndpoints:
+			return errors.New(tooMany(p, n, further))
+		case n.addresses > cm.MaxPorts:
+			return errors.New(tooManyPorts(p, n))
+		}
+	}
+	return nil
+}
+
+// SetPeers replaces the peers that are told of functions.
+func (r *Registry) SetPeers(list []config.Peer) {
+	for i := range r.peers {
+		r.taken.RemovePeer(&r.peers[i])
+	}
+	r.peers = list
+	for i := range list {
+		r.taken.PutPeer(&list[i])
+	}
 }
 
 // guaranteed checks that every function could still send a packet.

@@ -164,7 +164,7 @@ func TestCountsAreTrue(t *testing.T) {
 				}
 			}
 			fresh := &Registry{
-				cfg: r.cfg, vfs: r.vfs, is: map[pfvf.ID]config.Function{}, taken: r.cfg.Taken(), gids: newGIDs(), tenants: map[uint32]count{}, guests: map[uint32]int{}, guarantee: map[pfvf.ID]config.Credits{},
+				cfg: r.cfg, peers: r.peers, vfs: r.vfs, is: map[pfvf.ID]config.Function{}, taken: r.cfg.Taken(), gids: newGIDs(), tenants: map[uint32]count{}, guests: map[uint32]int{}, guarantee: map[pfvf.ID]config.Credits{},
 			}
 			r.Each(func(id pfvf.ID, is *config.Function) { fresh.put(id, is) })
 			for who, list := range r.gids.of {

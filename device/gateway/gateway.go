@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
 // Gateway carries plain IP between the ports of a shard, those of others, and peers. See the
@@ -103,7 +104,7 @@ func (g *Gateway) Routes() *Routes { return g.routes }
 
 // PeerChanged must be called when the routes of a peer's addresses change. It asks the peer for the
 // keys that are missing.
-func (g *Gateway) PeerChanged(peer uint8, r security.Requester) {
+func (g *Gateway) PeerChanged(peer cm.PeerID, r security.Requester) {
 	asked := map[uint32]bool{}
 	for _, p := range g.ports {
 		if g.follow(p); !asked[p.Tenant] && p.network.reaches(peer) {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
 const second = 1_000_000_000
@@ -40,6 +43,9 @@ func newNet(t testing.TB) *net {
 	t.Helper()
 	g := New(0, NewRoutes(tunnelMTU))
 	g.Groups = []Claim{roceClaim}
+	for peer := range cm.PeerID(10) {
+		g.Tunnels.SetPeer(peer, Remote{Name: fmt.Sprint(peer)})
+	}
 	g.routes.SetTenant(TenantConfig{
 		Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00::/64")},
 		Routers: []netip.Addr{router4, router6}, DNS: addrs("10.0.0.53", "fd00::53"),

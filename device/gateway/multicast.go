@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/pool"
 	"github.com/falcon-vnic/vnic/internal/ring"
@@ -36,7 +37,7 @@ const (
 type receivers struct {
 	here   []*Endpoint // of this shard
 	beyond []uint8     // other shards
-	peers  []uint8
+	peers  []cm.PeerID
 }
 
 // receiverCache holds the receivers found in an epoch.

@@ -10,6 +10,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"pgregory.net/rapid"
+
+	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
 var group4 = addr("239.1.2.3")
@@ -49,14 +51,14 @@ func TestGroupFromFunction(t *testing.T) {
 	n.g.routes.Learn(4, []Address{{8, addr("10.0.0.6"), 0x040001, 9000}}) // another tenant's
 	received := n.receive()
 	f := roce4(t, &layers.IPv4{Version: 4, IHL: 5, TTL: 1, SrcIP: ipA.AsSlice(), DstIP: group4.AsSlice()}, rocePort)
-	var peers []byte
+	var peers []cm.PeerID
 	for more := n.g.FromFunction(n.a, f, &n.fwd); more; more = n.fwd.NextCopy() {
 		peers = append(peers, n.fwd.Tunnel.Peer)
 		if p := n.fwd.Next(); !bytes.Equal(p, f[ethLen:]) {
 			t.Errorf("peer %d gets % x", n.fwd.Tunnel.Peer, p)
 		}
 	}
-	if !bytes.Equal(peers, []byte{2, 3}) || *received != [2]int{1, 1} {
+	if !slices.Equal(peers, []cm.PeerID{2, 3}) || *received != [2]int{1, 1} {
 		t.Errorf("peers %v, received here %v", peers, *received)
 	}
 	n.b.SetFunction(roceClaim, nil) // its guest speaks for itself, and hears nothing of groups

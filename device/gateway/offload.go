@@ -1,6 +1,10 @@
 package gateway
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/falcon/cm"
+)
 
 // GSO kinds of an Offload, as virtio-net numbers them.
 const (
@@ -131,7 +135,7 @@ type Forward struct {
 
 	tunnels *Tunnels
 	tenant  uint32
-	peers   []uint8 // of the tenant that have yet to get a copy of a multicast packet
+	peers   []cm.PeerID // of the tenant that have yet to get a copy of a multicast packet
 }
 
 // Next returns the next packet to seal, or nil when there is none left. A packet longer than the

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/table"
 )
 
@@ -22,8 +23,7 @@ type Routes struct {
 	// Of the owner:
 	described map[uint32]bool
 	ports     map[uint32]Place // by function
-	peers     map[uint8]Peer
-	learned   map[uint8]map[place]Target
+	learned   map[cm.PeerID]map[place]Target
 }
 
 // Place says where a function's port is in its tenant's network.
@@ -34,12 +34,6 @@ type Place struct {
 	Addresses []netip.Addr
 	MTU       int  // bytes of IP packet
 	Up        bool // the port takes part: its addresses lead to it
-}
-
-// Peer is another NIC.
-type Peer struct {
-	Host     uint8
-	Underlay netip.Addr
 }
 
 // Address is an address that a peer announced, with its function.
@@ -56,17 +50,13 @@ type place struct {
 	addr   netip.Addr
 }
 
-// NewRoutes returns routes that know these peers but no addresses yet. mtu is the longest packet
-// that fits a sealed frame on the uplink.
-func NewRoutes(mtu int, peers ...Peer) *Routes {
-	r := &Routes{
+// NewRoutes returns routes that know no addresses yet. mtu is the longest packet that fits a sealed
+// frame on the uplink.
+func NewRoutes(mtu int) *Routes {
+	return &Routes{
 		mtu: mtu, networks: table.New[uint32, *network](), described: map[uint32]bool{}, ports: map[uint32]Place{},
-		peers: map[uint8]Peer{}, learned: map[uint8]map[place]Target{},
+		learned: map[cm.PeerID]map[place]Target{},
 	}
-	for _, p := range peers {
-		r.peers[p.Host] = p
-	}
-	return r
 }
 
 // network returns a tenant's network, or the empty network nowhere. Any goroutine may call it.
@@ -185,7 +175,7 @@ func (r *Routes) leave(function uint32, p *Place) {
 }
 
 // Learn replaces the known addresses of a peer's functions.
-func (r *Routes) Learn(peer uint8, addrs []Address) {
+func (r *Routes) Learn(peer cm.PeerID, addrs []Address) {
 	before, now := r.learned[peer], map[place]Target{}
 	for _, a := range addrs {
 		at := place{a.Tenant, a.Addr}
@@ -193,7 +183,9 @@ func (r *Routes) Learn(peer uint8, addrs []Address) {
 			now[at] = Target{Kind: ToPeer, Peer: peer, Function: a.Function, MTU: min(r.mtu, a.MTU)}
 		}
 	}
-	r.learned[peer] = now
+	if r.learned[peer] = now; len(now) == 0 {
+		delete(r.learned, peer)
+	}
 	for at, to := range now {
 		if before[at] != to {
 			r.open(at.tenant).claim(at.addr, to)
@@ -210,7 +202,7 @@ func (r *Routes) Learn(peer uint8, addrs []Address) {
 }
 
 // Reaches reports whether a peer has an address in a tenant. Any goroutine may call it.
-func (r *Routes) Reaches(peer uint8, tenant uint32) bool { return r.network(tenant).reaches(peer) }
+func (r *Routes) Reaches(peer cm.PeerID, tenant uint32) bool { return r.network(tenant).reaches(peer) }
 
 // FunctionOf returns the function of this NIC that a tenant's packet comes from (out) or is for.
 func (r *Routes) FunctionOf(tenant uint32, packet []byte, out bool) (function uint32, ok bool) {
@@ -288,10 +280,10 @@ const (
 // Target is where an address leads to.
 type Target struct {
 	Kind     Kind
-	Shard    uint8  // of the port
-	Peer     uint8  // of ToPeer
-	Function uint32 // that has the address; 0: the gateway
-	MTU      int    // of the path, bytes of IP packet
+	Shard    uint8     // of the port
+	Peer     cm.PeerID // of ToPeer
+	Function uint32    // that has the address; 0: the gateway
+	MTU      int       // of the path, bytes of IP packet
 }
 
 // compare orders those that claim an address: the first one has it.
@@ -305,17 +297,17 @@ type network struct {
 	tenant uint32
 	config atomic.Pointer[TenantConfig]
 	addrs  *table.Table[netip.Addr, Target]
-	peers  atomic.Pointer[[]uint8] // that have addresses in the network, ascending
+	peers  atomic.Pointer[[]cm.PeerID] // that have addresses in the network, ascending
 
 	claims map[netip.Addr][]Target // the first has the address
-	byPeer map[uint8]int           // number of addresses of each peer
+	byPeer map[cm.PeerID]int       // number of addresses of each peer
 	users  int                     // number of ports, with or without an address, plus 1 if the network is described
 }
 
 func newNetwork(tenant uint32) *network {
-	n := &network{tenant: tenant, addrs: table.New[netip.Addr, Target](), claims: map[netip.Addr][]Target{}, byPeer: map[uint8]int{}}
+	n := &network{tenant: tenant, addrs: table.New[netip.Addr, Target](), claims: map[netip.Addr][]Target{}, byPeer: map[cm.PeerID]int{}}
 	n.config.Store(&TenantConfig{Tenant: tenant})
-	n.peers.Store(&[]uint8{})
+	n.peers.Store(&[]cm.PeerID{})
 	return n
 }
 
@@ -394,7 +386,7 @@ func (n *network) disclaim(a netip.Addr, to Target) {
 }
 
 func (n *network) listPeers() {
-	list := make([]uint8, 0, len(n.byPeer))
+	list := make([]cm.PeerID, 0, len(n.byPeer))
 	for h := range n.byPeer {
 		list = append(list, h)
 	}
@@ -403,4 +395,4 @@ func (n *network) listPeers() {
 }
 
 // reaches reports whether a peer has an address in the network.
-func (n *network) reaches(peer uint8) bool { return slices.Contains(*n.peers.Load(), peer) }
+func (n *network) reaches(peer cm.PeerID) bool { return slices.Contains(*n.peers.Load(), peer) }

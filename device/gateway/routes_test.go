@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/falcon/cm"
+
 	"pgregory.net/rapid"
 )
 
@@ -16,7 +18,7 @@ import (
 type routesModel struct {
 	tenants map[uint32]TenantConfig
 	ports   map[uint32]Place
-	peers   map[uint8][]Address
+	peers   map[cm.PeerID][]Address
 }
 
 // all computes where each address leads: our own ports come first, then routers, then peers.
@@ -51,7 +53,7 @@ func (m *routesModel) all() map[place]Target {
 func TestRoutesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRoutes(tunnelMTU)
-		m := &routesModel{tenants: map[uint32]TenantConfig{}, ports: map[uint32]Place{}, peers: map[uint8][]Address{}}
+		m := &routesModel{tenants: map[uint32]TenantConfig{}, ports: map[uint32]Place{}, peers: map[cm.PeerID][]Address{}}
 		tenant := rapid.Uint32Range(7, 9)
 		address := rapid.Custom(func(t *rapid.T) netip.Addr {
 			return netip.AddrFrom4([4]byte{10, 0, 0, rapid.Uint8Range(1, 6).Draw(t, "address")})
@@ -84,7 +86,7 @@ func TestRoutesModel(t *testing.T) {
 				for i, a := range some.Draw(t, "addresses") {
 					list = append(list, Address{tenant.Draw(t, "tenant"), a, uint32(0x020000 + i), mtu.Draw(t, "mtu")})
 				}
-				h := rapid.Uint8Range(2, 3).Draw(t, "peer")
+				h := cm.PeerID(rapid.Uint8Range(2, 3).Draw(t, "peer"))
 				m.peers[h] = list
 				r.Learn(h, list)
 			},
@@ -96,7 +98,7 @@ func TestRoutesModel(t *testing.T) {
 				if !maps.Equal(got, want) {
 					t.Fatalf("routes\n%v\nwant\n%v", got, want)
 				}
-				for h := uint8(2); h < 4; h++ {
+				for h := cm.PeerID(2); h < 4; h++ {
 					for n := uint32(7); n < 10; n++ {
 						has := slices.ContainsFunc(m.peers[h], func(a Address) bool { return a.Tenant == n })
 						if r.Reaches(h, n) != has {
@@ -174,6 +176,7 @@ func TestRoutesMeanwhile(t *testing.T) {
 	for s := range uint8(2) {
 		g := New(s, r)
 		g.Groups = []Claim{roceClaim}
+		g.Tunnels.SetPeer(2, Remote{})
 		p := g.AddEndpoint("a", 100+uint32(s), gwA)
 		own := netip.AddrFrom4([4]byte{10, 4, 0, s})
 		r.SetPort(p.Function, Place{Shard: s, Tenant: 7, Addresses: []netip.Addr{own}, MTU: 1400, Up: true})

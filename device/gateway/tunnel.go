@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
 	"net/netip"
 
 	"github.com/falcon-vnic/vnic/device/security"
@@ -11,23 +12,29 @@ import (
 
 // reach identifies a tunnel.
 type reach struct {
-	peer   uint8
+	peer   cm.PeerID
 	tenant uint32
+}
+
+// Remote says who and where a peer is.
+type Remote struct {
+	Name     string
+	Underlay netip.Addr
 }
 
 // Tunnel leads to a peer's functions in a tenant.
 type Tunnel struct {
-	Peer     uint8
-	Tenant   uint32
-	Underlay netip.Addr // of the peer
+	Peer   cm.PeerID
+	Tenant uint32
+	Remote
 
 	asked bool           // the peer was asked for a key
 	tx    *security.TxSA // nil: no key yet
 }
 
 // flow returns the number that packets from the peer are charged to. It is not a function's number,
-// since those begin with this NIC's host number.
-func (t *Tunnel) flow() uint32 { return uint32(t.Peer) << 16 }
+// since those begin with a host, which is never 0.
+func (t *Tunnel) flow() uint32 { return uint32(t.Peer) }
 
 // Sealed reports whether the peer has given a key.
 func (t *Tunnel) Sealed() bool { return t.tx != nil }
@@ -35,20 +42,39 @@ func (t *Tunnel) Sealed() bool { return t.tx != nil }
 // Tunnels holds the tunnels of a shard, with the keys that peers gave for them.
 type Tunnels struct {
 	shard  uint8
+	peers  map[cm.PeerID]Remote
 	routes *Routes
 	list   map[reach]*Tunnel
 	stats  *Stats // the gateway's
 }
 
 func (ts *Tunnels) init(shard uint8, routes *Routes, stats *Stats) {
-	*ts = Tunnels{shard: shard, routes: routes, list: map[reach]*Tunnel{}, stats: stats}
+	*ts = Tunnels{shard: shard, routes: routes, peers: map[cm.PeerID]Remote{}, list: map[reach]*Tunnel{}, stats: stats}
 }
 
-// To returns the tunnel to a peer in a tenant, or nil when the peer has no address in the tenant.
-func (ts *Tunnels) To(peer uint8, tenant uint32) *Tunnel {
+// SetPeer says where a peer is. Tunnels to it lead there from now on.
+func (ts *Tunnels) SetPeer(peer cm.PeerID, is Remote) {
+	ts.peers[peer] = is
+	for k, t := range ts.list {
+		if k.peer == peer {
+			t.Remote = is
+		}
+	}
+}
+
+// RemovePeer ends the tunnels to a peer. The routes lead nowhere any more.
+func (ts *Tunnels) RemovePeer(peer cm.PeerID) {
+	ts.ForgetKeys(peer)
+	delete(ts.peers, peer)
+	maps.DeleteFunc(ts.list, func(k reach, _ *Tunnel) bool { return k.peer == peer })
+}
+
+// To returns the tunnel to a peer in a tenant, or nil when the peer has no address in the tenant, or
+// is gone.
+func (ts *Tunnels) To(peer cm.PeerID, tenant uint32) *Tunnel {
 	t := ts.list[reach{peer, tenant}]
-	if t == nil && ts.routes.Reaches(peer, tenant) {
-		t = &Tunnel{Peer: peer, Tenant: tenant, Underlay: ts.routes.peers[peer].Underlay}
+	if at, known := ts.peers[peer]; t == nil && known && ts.routes.Reaches(peer, tenant) {
+		t = &Tunnel{Peer: peer, Tenant: tenant, Remote: at}
 		ts.list[reach{peer, tenant}] = t
 	}
 	return t
@@ -69,7 +95,7 @@ func (ts *Tunnels) AskForKeys(p *Endpoint, r security.Requester) {
 	}
 }
 
-func (ts *Tunnels) ask(peer uint8, tenant uint32, r security.Requester) {
+func (ts *Tunnels) ask(peer cm.PeerID, tenant uint32, r security.Requester) {
 	t := ts.To(peer, tenant)
 	if t == nil || t.tx != nil {
 		return
@@ -96,7 +122,7 @@ func (ts *Tunnels) TakeKey(keys *security.TxSAs, u security.Use, sa cm.SA) error
 }
 
 // ForgetKeys drops the keys of a peer that has lost them.
-func (ts *Tunnels) ForgetKeys(peer uint8) {
+func (ts *Tunnels) ForgetKeys(peer cm.PeerID) {
 	for k, t := range ts.list {
 		if k.peer == peer {
 			t.tx = nil

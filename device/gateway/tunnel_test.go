@@ -219,7 +219,7 @@ func TestKeyOfATunnel(t *testing.T) {
 	n := newNet(t)
 	ts, tunnel, got := &n.g.Tunnels, n.g.Tunnels.To(2, 7), asked{}
 	keys := security.NewTxSAs(security.Tunnel{}, &got)
-	give := func(peer uint8) {
+	give := func(peer cm.PeerID) {
 		t.Helper()
 		u := security.Use{Peer: peer, Tenant: 7, Class: cm.ClassGateway}
 		if err := ts.TakeKey(keys, u, cm.SA{SPI: 5, Key: make([]byte, 16)}); err != nil {

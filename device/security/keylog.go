@@ -71,8 +71,8 @@ func (l *KeyLog) next() (b []byte, overrun bool) {
 }
 
 // sa queues one line: direction (rx: the peer seals with the key, tx: we do), SPI, PSP version,
-// key, and use.
-func (l *KeyLog) sa(direction string, u Use, sa *cm.SA) {
+// key, the peer's name, and use.
+func (l *KeyLog) sa(direction, peer string, u Use, sa *cm.SA) {
 	if l == nil {
 		return
 	}
@@ -81,8 +81,8 @@ func (l *KeyLog) sa(direction string, u Use, sa *cm.SA) {
 	if l.broken = l.broken || len(l.waiting) > maxKeyLog; l.broken {
 		return
 	}
-	l.waiting = fmt.Appendf(l.waiting, "%s %08x %d %x peer=%d tenant=%d class=%v\n",
-		direction, sa.SPI, sa.Version, sa.Key, u.Peer, u.Tenant, u.Class)
+	l.waiting = fmt.Appendf(l.waiting, "%s %08x %d %x peer=%s tenant=%d class=%v\n",
+		direction, sa.SPI, sa.Version, sa.Key, peer, u.Tenant, u.Class)
 	l.changed.Signal()
 }
 

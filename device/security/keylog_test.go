@@ -177,7 +177,7 @@ func TestKeyLogOverrun(t *testing.T) {
 		l.failed = func(err error) { failed = append(failed, err) }
 		l.changed = sync.NewCond(&l.mu)
 		for range 3 {
-			l.sa("rx", Use{}, &cm.SA{})
+			l.sa("rx", "2", Use{}, &cm.SA{})
 		}
 		l.end = true
 		l.run()
@@ -199,7 +199,7 @@ func TestKeyLogFails(t *testing.T) {
 	failed := make(chan error, 2)
 	l := NewKeyLog(f, func(err error) { failed <- err })
 	for range 3 {
-		l.sa("rx", Use{}, &cm.SA{})
+		l.sa("rx", "2", Use{}, &cm.SA{})
 	}
 	if err := <-failed; !errors.Is(err, syscall.ENOSPC) {
 		t.Error(err)

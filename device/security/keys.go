@@ -21,7 +21,7 @@ type Use = cm.Use
 func owner(u Use) uint64 { return uint64(u.Peer)<<40 | uint64(u.Shard)<<32 | uint64(u.Tenant) }
 
 func useOf(owner uint64, class cm.Class) Use {
-	return Use{Peer: cm.HostID(owner >> 40), Shard: uint8(owner >> 32), Tenant: uint32(owner), Class: class}
+	return Use{Peer: cm.PeerID(owner >> 40), Shard: uint8(owner >> 32), Tenant: uint32(owner), Class: class}
 }
 
 // Cookie returns the virtualization cookie of a tenant: its number in the upper half, tunnel 0 in
@@ -49,6 +49,7 @@ type Config struct {
 	RotateEvery  time.Duration // 0: only when asked
 	Rand         io.Reader     // of master keys
 
+	Name func(peer cm.PeerID) string // of a peer, for people
 	// Needed reports whether a peer seals with the key of a use, or will: the peer can be reached,
 	// or a tunnel exists. It need not consider connections.
 	Needed func(Use) bool
@@ -72,7 +73,7 @@ type Keys struct {
 	exchange Exchange
 	log      *KeyLog
 	current  map[Use]*rxSA
-	shares   cm.Shares[cm.HostID] // of current
+	shares   cm.Shares[cm.PeerID] // of current
 	rotation rotation
 }
 
@@ -84,9 +85,12 @@ func NewKeys(cfg Config) (*Keys, error) {
 			return nil, fmt.Errorf("psp master keys: %w", err)
 		}
 	}
+	if cfg.Name == nil {
+		cfg.Name = nameless
+	}
 	return &Keys{
 		cfg: cfg, db: psp.NewRxSADB(master, maxRxSAs, cfg.Shards), current: map[Use]*rxSA{},
-		shares:   cm.Shares[cm.HostID]{Size: maxRxSAs / 2, Multiple: 3}, // a rotation issues a second one for each
+		shares:   cm.Shares[cm.PeerID]{Size: maxRxSAs / 2, Multiple: 3}, // a rotation issues a second one for each
 		rotation: newRotation(cfg.RotateEvery),
 	}, nil
 }
@@ -108,7 +112,7 @@ func (k *Keys) Issue(u Use) (cm.SA, error) {
 		return sa.sa, nil
 	}
 	if !k.shares.Room(u.Peer) {
-		return cm.SA{}, fmt.Errorf("%w: %d keys, %d of them for host %d", psp.ErrFull, len(k.current), k.shares.Held(u.Peer), u.Peer)
+		return cm.SA{}, fmt.Errorf("%w: %d keys, %d of them for host %s", psp.ErrFull, len(k.current), k.shares.Held(u.Peer), k.cfg.Name(u.Peer))
 	}
 	sa := &rxSA{use: u, dropAt: vtime.Never}
 	if err := k.renew(sa); err != nil {
@@ -135,7 +139,7 @@ func (k *Keys) renew(sa *rxSA) error {
 	}
 	sa.sa = cm.SA{Version: k.cfg.Version, SPI: spi, Key: key}
 	sa.generation = k.db.Generation().Current
-	k.log.sa("rx", u, &sa.sa)
+	k.log.sa("rx", k.cfg.Name(u.Peer), u, &sa.sa)
 	return nil
 }
 
@@ -156,7 +160,7 @@ func (k *Keys) Receive(u Use, remoteTime uint64) (r Receive, ok bool) {
 }
 
 // ForgetPeer drops all keys of a peer.
-func (k *Keys) ForgetPeer(peer cm.HostID) {
+func (k *Keys) ForgetPeer(peer cm.PeerID) {
 	for u, sa := range k.current {
 		if u.Peer == peer {
 			k.forget(sa)
@@ -236,7 +240,7 @@ func (k *Keys) give(u Use, used uint32) error {
 }
 
 func (k *Keys) failed(now int64, u Use, err error) {
-	k.cfg.Log(now, slog.LevelError, "key not replaced", "peer", u.Peer, "tenant", u.Tenant, "err", err)
+	k.cfg.Log(now, slog.LevelError, "key not replaced", "peer", k.cfg.Name(u.Peer), "tenant", u.Tenant, "err", err)
 }
 
 // SPIRefused tells a peer again which key to seal with, after so many of its packets came with

@@ -158,7 +158,7 @@ func TestRotateTwice(t *testing.T) {
 func TestForgottenPeerIsNotRotated(t *testing.T) {
 	k, m := newKeys(t, 0, nil)
 	k.cfg.Needed = all
-	for peer := range cm.HostID(2) {
+	for peer := range cm.PeerID(2) {
 		for i := range uint32(perStep) {
 			issue(t, k, Use{Peer: peer, Tenant: i + 1})
 		}

@@ -31,7 +31,7 @@ func (n *shardedNIC) AllocCID(uint32) (uint32, error)    { return 0, errors.New(
 func (n *shardedNIC) FreeCID(uint32)                     {}
 func (n *shardedNIC) RxSA(u cm.Use) (cm.SA, error)       { return n.keys.Issue(u) }
 func (n *shardedNIC) RequestRekey(u Use, s uint32) error { return n.m.RequestRekey(u, s) }
-func (n *shardedNIC) ForgetSAs(peer cm.HostID) {
+func (n *shardedNIC) ForgetSAs(peer cm.PeerID) {
 	n.keys.ForgetPeer(peer)
 	for _, t := range n.tx {
 		t.ForgetPeer(peer)
@@ -42,7 +42,10 @@ func newShardedNIC(t *rapid.T, host cm.HostID, shards int, seed uint64) *sharded
 	n := &shardedNIC{host: host}
 	source := rand.NewChaCha8([32]byte{host, byte(seed), byte(seed >> 8)})
 	var err error
-	n.m, err = cm.New(cm.Config{Host: host, Peers: []cm.Peer{{Host: 3 - host, Tenants: []uint32{testTenant}}}}, n, source)
+	n.m, err = cm.New(cm.Config{Host: host}, n, source)
+	if err == nil {
+		err = n.m.AddPeer(cm.Peer{ID: cm.PeerID(3 - host), Host: 3 - host, Tenants: []uint32{testTenant}})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +74,7 @@ func (n *shardedNIC) run(t *rapid.T, now int64, to *shardedNIC) (busy bool) {
 		case cm.OutSend:
 			if n.lost > 0 {
 				n.lost--
-			} else if err := to.m.Receive(now, n.host, o.Msg); err != nil {
+			} else if err := to.m.Receive(now, cm.PeerID(n.host), o.Msg); err != nil {
 				t.Fatal(err)
 			}
 		case cm.OutRekey:

@@ -1,6 +1,7 @@
 package security
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -20,7 +21,8 @@ type TxSA struct {
 
 // TxSAs holds the transmit SAs of one shard.
 type TxSAs struct {
-	PacketLimit uint64 // packets per key, for keys given from now on
+	PacketLimit uint64                      // packets per key, for keys given from now on
+	Name        func(peer cm.PeerID) string // of a peer, for people
 
 	encap   Encap
 	request Requester
@@ -37,8 +39,10 @@ type Requester interface {
 
 // NewTxSAs returns an empty TxSAs.
 func NewTxSAs(e Encap, r Requester) *TxSAs {
-	return &TxSAs{PacketLimit: psp.PacketLimit, encap: e, request: r, current: map[Use]*TxSA{}}
+	return &TxSAs{PacketLimit: psp.PacketLimit, Name: nameless, encap: e, request: r, current: map[Use]*TxSA{}}
 }
+
+func nameless(peer cm.PeerID) string { return fmt.Sprint(uint32(peer)) }
 
 // LogTo makes t write the keys that it gets from now on to l.
 func (t *TxSAs) LogTo(l *KeyLog) { t.log = l }
@@ -67,7 +71,7 @@ func (t *TxSAs) Give(u Use, sa cm.SA) (*TxSA, error) {
 
 // ForgetPeer drops the keys of a peer that has restarted and lost them: its new process may issue
 // the same SPIs with other keys.
-func (t *TxSAs) ForgetPeer(peer cm.HostID) {
+func (t *TxSAs) ForgetPeer(peer cm.PeerID) {
 	maps.DeleteFunc(t.current, func(u Use, _ *TxSA) bool { return u.Peer == peer })
 }
 
@@ -92,7 +96,7 @@ func (x *TxSA) renew(sa cm.SA) error {
 		n.Follow(old)
 	}
 	x.sa, x.asked = n, false
-	x.owner.log.sa("tx", x.use, &sa)
+	x.owner.log.sa("tx", x.owner.Name(x.use.Peer), x.use, &sa)
 	return nil
 }
 

@@ -101,10 +101,7 @@ func (b *busy) turn(i int, s *busyShard, each func(nic int, at falcon.Time)) {
 		in.Frames = append(in.Frames, f.data)
 		cost += busyCost(len(f.data))
 	}
-	for len(b.mail[i]) > 0 && b.mail[i][0].at <= b.now {
-		b.peers[i].Message(b.mail[i][0].msg)
-		b.mail[i] = b.mail[i][1:]
-	}
+	b.hear(i)
 	b.decide(i)
 	fed := b.fed != nil && b.fed(i, s.Shard)
 	if len(in.Frames) == 0 && !fed && b.due(i, s) > b.now {

@@ -281,7 +281,7 @@ func TestRoutesNameThePortOrPeer(t *testing.T) {
 		list = append(list, s.View().Tunnels()...)
 	}
 	for _, r := range list {
-		if !r.Sealed || r.Peer != 2 {
+		if !r.Sealed || r.PeerName != "2" {
 			t.Errorf("tunnel %+v", r)
 		}
 	}

@@ -27,7 +27,7 @@ type Core interface {
 	// for it.
 	SPIRefused(u security.Use)
 	// PathAnswered reports a peer's answer to a probe of the path to it.
-	PathAnswered(host cm.HostID, size int, round uint32)
+	PathAnswered(peer cm.PeerID, size int, round uint32)
 	// Knows reports whether a GID in a tenant belongs to a function, here or at a peer.
 	Knows(tenant uint32, gid [16]byte) bool
 	VFs
@@ -88,30 +88,64 @@ func (o Orders) Decide(now falcon.Time, d *conn.Decision) { o.s.falcon.conns.Dec
 // TakeKey starts sealing with a peer's new key, if this shard seals for that use.
 func (o Orders) TakeKey(now falcon.Time, u security.Use, sa cm.SA) {
 	if err := o.takeKey(u, sa); err != nil {
-		o.s.log.Line(now, slog.LevelError, "new key not usable", "peer", u.Peer, "tenant", u.Tenant, "class", u.Class.String(), "err", err)
+		o.s.log.Line(now, slog.LevelError, "new key not usable", "peer", o.s.peerName(u.Peer), "tenant", u.Tenant, "class", u.Class.String(), "err", err)
 	}
 }
 
 // ForgetKeys drops the keys of a peer that lost them with its memory.
-func (o Orders) ForgetKeys(host cm.HostID) {
-	o.s.txSAs.ForgetPeer(host)
-	o.s.plain.gw.Tunnels.ForgetKeys(host)
-	o.s.probes.forgetKeys(host)
+func (o Orders) ForgetKeys(peer cm.PeerID) {
+	o.s.txSAs.ForgetPeer(peer)
+	o.s.plain.gw.Tunnels.ForgetKeys(peer)
+	o.s.probes.forgetKeys(peer)
+}
+
+// SetPeer says where a peer is, which may be new. Packets of its connections and tunnels go there
+// from now on.
+func (o Orders) SetPeer(id cm.PeerID, name string, underlay netip.Addr) {
+	p := o.s.peers[id]
+	if p == nil {
+		p = &peer{id: id}
+		o.s.peers[id] = p
+	}
+	if p.name = name; p.underlay == underlay {
+		return
+	}
+	p.underlay = underlay
+	o.s.falcon.table.MovePeer(id, underlay)
+	o.s.plain.gw.Tunnels.SetPeer(id, gateway.Remote{Name: name, Underlay: underlay})
+}
+
+// RemovePeer drops what is left of a peer that is gone: its connections and keys went before.
+func (o Orders) RemovePeer(id cm.PeerID) {
+	o.s.plain.gw.Tunnels.RemovePeer(id)
+	delete(o.s.peers, id)
+}
+
+// peerName returns the name of a peer, for people.
+func (s *Shard) peerName(id cm.PeerID) string {
+	if p := s.peers[id]; p != nil {
+		return p.name
+	}
+	return "gone"
 }
 
 // PeerPorts is called when the routes to a peer's ports have changed: it asks the peer for the keys
 // of tenants that packets may be sent to.
-func (o Orders) PeerPorts(now falcon.Time, host cm.HostID) {
-	o.s.plain.gw.PeerChanged(host, o.s.core)
-	o.s.uplink.underlay.Resolve(now, o.s.peers[host].underlay)
+func (o Orders) PeerPorts(now falcon.Time, id cm.PeerID) {
+	p := o.s.peers[id]
+	if p == nil {
+		return
+	}
+	o.s.plain.gw.PeerChanged(id, o.s.core)
+	o.s.uplink.underlay.Resolve(now, p.underlay)
 }
 
 // Resolve asks for the link address of an underlay address early: packets will probably follow.
 func (o Orders) Resolve(now falcon.Time, addr netip.Addr) { o.s.uplink.underlay.Resolve(now, addr) }
 
 // ProbePath sends a probe to a peer, sealed with a key of a tenant.
-func (o Orders) ProbePath(now falcon.Time, host cm.HostID, tenant uint32, p pathmtu.Probe) {
-	o.s.probes.request(now, host, tenant, p)
+func (o Orders) ProbePath(now falcon.Time, peer cm.PeerID, tenant uint32, p pathmtu.Probe) {
+	o.s.probes.request(now, peer, tenant, p)
 }
 
 // Set applies settings to a function.

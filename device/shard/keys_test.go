@@ -91,7 +91,7 @@ func TestKeyLog(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) && fmt.Sprint(got) != fmt.Sprint([]string{want[1], want[0], want[2]}) {
 			t.Errorf("shard %d: %q", i, logs[i].String())
 		}
-		sa, err := v.cores[i].Keys.Issue(security.Use{Peer: uint8(2 - i), Tenant: 7, Shard: uint8(v.shards[1-i].index)})
+		sa, err := v.cores[i].Keys.Issue(security.Use{Peer: v.peer(i), Tenant: 7, Shard: uint8(v.shards[1-i].index)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +244,7 @@ func testRotatePeerRestarts(t *testing.T) {
 	if err := v.core(s).Keys.Rotate(v.now); !errors.Is(err, security.ErrRotating) {
 		t.Fatal("finished without the peer:", err)
 	}
-	v.core(s).Keys.ForgetPeer(2)
+	v.core(s).Keys.ForgetPeer(v.peer(0))
 	v.idle(1e9)
 	if err := v.core(s).Keys.Rotate(v.now); err != nil {
 		t.Error(err)
@@ -335,7 +335,7 @@ func TestGatewayClass(t *testing.T) {
 	exchange(t, a, b, 1000)
 	use := security.Use{Peer: 1, Tenant: 7, Class: cm.ClassGateway}
 	for range 2 { // the same at every request
-		if err := v.cores[0].Manager.CM.RequestRekey(security.Use{Peer: 2, Tenant: 7, Class: cm.ClassGateway}, 0); err != nil {
+		if err := v.cores[0].Manager.CM.RequestRekey(security.Use{Peer: v.peer(0), Tenant: 7, Class: cm.ClassGateway}, 0); err != nil {
 			t.Fatal(err)
 		}
 		v.idle(1e9)

@@ -476,7 +476,7 @@ func (v *virtual) keyless() (n int) {
 			if !slices.ContainsFunc(slices.Collect(s.plain.ports.all()), func(p *Port) bool { return p.Tenant == 7 }) {
 				continue
 			}
-			if t := s.plain.gw.Tunnels.To(uint8(2-i), 7); t == nil || !t.Sealed() {
+			if t := s.plain.gw.Tunnels.To(v.peer(i), 7); t == nil || !t.Sealed() {
 				n++
 			}
 		}

@@ -24,7 +24,7 @@ type probes struct {
 	guard    guard
 	drops    *dropCounts
 	core     Core
-	peers    map[cm.HostID]*peer
+	peers    map[cm.PeerID]*peer
 	keys     *security.TxSAs
 	asked    map[security.Use]bool // the peer was asked for a key
 	shard    uint8
@@ -33,15 +33,18 @@ type probes struct {
 }
 
 // request sends a probe of p.Size bytes to a peer.
-func (x *probes) request(now falcon.Time, host cm.HostID, tenant uint32, p pathmtu.Probe) {
-	x.send(now, host, tenant, p, int(p.Size)-x.overhead)
+func (x *probes) request(now falcon.Time, to cm.PeerID, tenant uint32, p pathmtu.Probe) {
+	x.send(now, to, tenant, p, int(p.Size)-x.overhead)
 }
 
 // send sends a probe as an IP packet of length bytes. Without a key it asks for one: whoever waits
 // for the probe asks again.
-func (x *probes) send(now falcon.Time, host cm.HostID, tenant uint32, p pathmtu.Probe, length int) {
-	u := security.Use{Peer: host, Shard: x.shard, Tenant: tenant, Class: cm.ClassGateway}
-	key := x.keys.Of(u)
+func (x *probes) send(now falcon.Time, to cm.PeerID, tenant uint32, p pathmtu.Probe, length int) {
+	u := security.Use{Peer: to, Shard: x.shard, Tenant: tenant, Class: cm.ClassGateway}
+	peer, key := x.peers[to], x.keys.Of(u)
+	if peer == nil {
+		return // it was removed
+	}
 	if key == nil {
 		if !x.asked[u] {
 			x.asked[u] = true
@@ -59,7 +62,7 @@ func (x *probes) send(now falcon.Time, host cm.HostID, tenant uint32, p pathmtu.
 		x.drops.count(dropTxSeal)
 		return
 	}
-	x.uplink.send(now, outer{to: x.peers[host].underlay, port: probePort}, b, 0, sealed)
+	x.uplink.send(now, outer{to: peer.underlay, port: probePort}, b, 0, sealed)
 }
 
 // take takes an opened packet of the gateway class if it is a probe.
@@ -76,9 +79,9 @@ func (x *probes) take(now falcon.Time, o *security.Opened) bool {
 		return true
 	}
 	if p.Kind == pathmtu.Answer {
-		x.core.PathAnswered(from.host, int(p.Size), p.Round)
+		x.core.PathAnswered(from.id, int(p.Size), p.Round)
 	} else {
-		x.send(now, from.host, o.Use.Tenant, pathmtu.Probe{Kind: pathmtu.Answer, Size: p.Size, Round: p.Round}, pathmtu.Length)
+		x.send(now, from.id, o.Use.Tenant, pathmtu.Probe{Kind: pathmtu.Answer, Size: p.Size, Round: p.Round}, pathmtu.Length)
 	}
 	return true
 }
@@ -93,8 +96,8 @@ func (x *probes) takeKey(u security.Use, sa cm.SA) error {
 }
 
 // forgetKeys makes the next probe ask a peer for a key: it lost the ones that it gave.
-func (x *probes) forgetKeys(host cm.HostID) {
-	maps.DeleteFunc(x.asked, func(u security.Use, _ bool) bool { return u.Peer == host })
+func (x *probes) forgetKeys(peer cm.PeerID) {
+	maps.DeleteFunc(x.asked, func(u security.Use, _ bool) bool { return u.Peer == peer })
 }
 
 // mayProbe reports whether another probe of the peer is taken in this second, and counts it.

@@ -28,7 +28,7 @@ func newProbing(t *testing.T) (v *virtual, carries *int) {
 // pathMTUs returns what each NIC knows of the path to the other.
 func (v *virtual) pathMTUs() (mtus [2]int) {
 	for i, c := range v.cores {
-		mtus[i] = c.Peers()[0].PathMTU
+		mtus[i] = c.DescribePeers(nil)[0].PathMTU
 	}
 	return mtus
 }
@@ -45,7 +45,7 @@ func TestThePathsMTUIsFoundAndKept(t *testing.T) {
 				t.Fatalf("the NICs take the MTU of the path for %d, it is %d", got, mtu)
 			}
 		}
-		if p := v.cores[0].Peers()[0]; p.Note != "" {
+		if p := v.cores[0].DescribePeers(nil)[0]; p.Note != "" {
 			t.Errorf("the path carries everything, and the note says %q", p.Note)
 		}
 	})
@@ -57,7 +57,7 @@ func TestAFloodOfProbesIsAnsweredInPart(t *testing.T) {
 	v.idle(45e9)
 	s := v.nics[0][0]
 	for i := range 1000 {
-		s.probes.request(v.now, 2, 7, pathmtu.Probe{Kind: pathmtu.Request, Size: 600, Round: uint32(i)})
+		s.probes.request(v.now, v.peer(0), 7, pathmtu.Probe{Kind: pathmtu.Request, Size: 600, Round: uint32(i)})
 		v.idle(10_000)
 	}
 	if n := v.dropped(1, dropProbe); n < 1000-2*maxProbes || n >= 1000 {

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"net/netip"
 
-	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/handover"
@@ -31,7 +30,7 @@ type receiver struct {
 	counters *shardCounts
 	opener   *security.Opener
 	encap    security.Encap
-	peers    map[cm.HostID]*peer
+	peers    map[cm.PeerID]*peer
 	mode     string // psp.mode
 	refused  func(security.Use)
 }
@@ -330,7 +329,8 @@ func (g *guard) survive(now falcon.Time, what string, frame []byte) {
 
 // peer describes another NIC.
 type peer struct {
-	host     cm.HostID
+	id       cm.PeerID
+	name     string
 	underlay netip.Addr
 
 	probesSince falcon.Time // when probes were first counted
@@ -338,16 +338,6 @@ type peer struct {
 
 	otherMode     falcon.Time // time of its last packet in another psp.mode; 0: none
 	otherModeTold falcon.Time // time of the last log line about that
-}
-
-// peersOf returns the other NICs in the configuration.
-func peersOf(cfg *config.Config) map[cm.HostID]*peer {
-	peers := map[cm.HostID]*peer{}
-	for i := range cfg.Peers {
-		p := &cfg.Peers[i]
-		peers[p.Host] = &peer{host: p.Host, underlay: p.Underlay}
-	}
-	return peers
 }
 
 // otherModeEvery is the least time between two log lines about one peer, and how long `vnic show
@@ -362,7 +352,7 @@ func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
 	}
 	if p.otherMode == 0 || now-p.otherModeTold >= otherModeEvery {
 		p.otherModeTold = now
-		log.Line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.host, "ours", ours)
+		log.Line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.name, "ours", ours)
 	}
 	p.otherMode = now
 }

@@ -175,8 +175,8 @@ func TestOtherModeOfAPeerIsLogged(t *testing.T) {
 	const start, minute = falcon.Time(5e9), falcon.Time(60e9)
 	var out bytes.Buffer
 	log := &loglimit.Log{To: slog.New(slog.NewTextHandler(&out, nil))}
-	p := &peer{host: 2}
-	v := View{&Shard{peers: map[cm.HostID]*peer{2: p, 3: {host: 3}}}}
+	p := &peer{name: "2"}
+	v := View{&Shard{peers: map[cm.PeerID]*peer{2: p, 3: {name: "3"}}}}
 	for _, c := range []struct {
 		at    falcon.Time
 		comes bool
@@ -200,7 +200,7 @@ func TestOtherModeOfAPeerIsLogged(t *testing.T) {
 		if n := bytes.Count(out.Bytes(), []byte("another psp.mode")); n != c.lines {
 			t.Errorf("at %d: %d lines, want %d", c.at, n, c.lines)
 		}
-		if says := slices.Equal(v.OtherModes(start+c.at), []uint8{2}); says != c.says {
+		if says := slices.Equal(v.OtherModes(start+c.at), []string{"2"}); says != c.says {
 			t.Errorf("at %d: said %t", c.at, says)
 		}
 	}

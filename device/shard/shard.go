@@ -30,7 +30,7 @@ type Shard struct {
 	log   *loglimit.Log
 	inbox inbox.Box
 	core  Core
-	peers map[cm.HostID]*peer
+	peers map[cm.PeerID]*peer
 
 	in       *receiver
 	out      *sender
@@ -61,7 +61,7 @@ type Shard struct {
 // made in the order in which they use each other, the lowest first.
 func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, error) {
 	s := &Shard{
-		index: index, cfg: cfg, core: core, peers: peersOf(cfg),
+		index: index, cfg: cfg, core: core, peers: map[cm.PeerID]*peer{},
 		rdma: rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg), Wires: transport.Options{Congestion: cfg.RDMA.Congestion}}),
 	}
 	s.inbox.AnswerBy(s.answer)
@@ -77,6 +77,7 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 	})
 	encap := security.EncapOf(cfg.PSP.Mode == config.PSPTransport)
 	s.txSAs = security.NewTxSAs(encap, core)
+	s.txSAs.Name = s.peerName
 	s.plain = newPlainIP(s)
 	enabled := pfvf.NewTable(maxFunctions)
 	s.networks = newNetworks(s, enabled)

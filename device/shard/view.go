@@ -268,7 +268,7 @@ func counts(c credit.Cost) map[string]uint32 {
 func (v View) Keys() (list []control.Key) {
 	for _, k := range v.s.txSAs.List() {
 		list = append(list, control.Key{
-			Direction: "tx", Peer: k.Use.Peer, Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
+			Direction: "tx", PeerName: v.s.peerName(k.Use.Peer), Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
 			SPI: k.SPI, Packets: k.Packets, RekeyDue: k.RekeyDue,
 		})
 	}
@@ -278,19 +278,19 @@ func (v View) Keys() (list []control.Key) {
 // Tunnels implements controller.View.
 func (v View) Tunnels() (list []control.Route) {
 	v.s.plain.gw.Tunnels.Each(func(t *gateway.Tunnel) {
-		list = append(list, control.Route{Kind: "peer", Peer: t.Peer, Tenant: t.Tenant, Sealed: t.Sealed()})
+		list = append(list, control.Route{Kind: "peer", PeerName: t.Name, Tenant: t.Tenant, Sealed: t.Sealed()})
 	})
 	return list
 }
 
 // OtherModes implements controller.View.
-func (v View) OtherModes(now falcon.Time) (hosts []uint8) {
-	for host, p := range v.s.peers {
+func (v View) OtherModes(now falcon.Time) (names []string) {
+	for _, p := range v.s.peers {
 		if p.otherMode != 0 && now-p.otherMode < otherModeEvery {
-			hosts = append(hosts, host)
+			names = append(names, p.name)
 		}
 	}
-	return hosts
+	return names
 }
 
 // Counters implements controller.View: it returns the shard's counters and those of its parts.

@@ -24,6 +24,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
@@ -50,9 +51,10 @@ type virtual struct {
 	outs     [2][]thread.Output
 	queue    *rand.Rand // chooses queues
 	decided  [2]controller.CoreOutput
-	links    [2]*sim.Link // by sender
-	mail     [2][]cmMail  // by receiver
-	peers    [2]*controller.PeerMail
+	links    [2]*sim.Link            // by sender
+	mail     [2][]cmMail             // by receiver
+	peers    [2]*controller.PeerMail // nil: the NIC does not have the other as a peer
+	link     uint32                  // number of the managers' link; a message of an earlier one is lost
 	trace    hash.Hash64
 	tap      func(from int, frame []byte) []byte // changes or drops (nil) a frame
 	gap      func(nic int)                       // called between a shard's last Step and Flush
@@ -65,8 +67,10 @@ type virtual struct {
 }
 
 type cmMail struct {
-	at  falcon.Time
-	msg []byte
+	at   falcon.Time
+	link uint32
+	msg  []byte // nil: the link is up or down
+	up   bool
 }
 
 const cmDelay = 200_000 // ns
@@ -90,7 +94,7 @@ func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i
 		v.cores[i], v.nics[i] = newNIC(t, cfg, seed*2+uint64(i))
 		v.shards[i], v.outs[i] = v.nics[i][cfg.ShardOf()(0, 1)], make([]thread.Output, len(v.nics[i]))
 		v.links[i] = sim.NewLink(seed*7+uint64(i), imp)
-		v.peers[i] = v.cores[i].PeerMail(uint8(2 - i))
+		v.peers[i] = v.cores[i].Peers.Find(otherName(i)).Mail
 		v.peers[i].Up()
 	}
 	v.idle(5 * cmDelay) // the managers greet each other
@@ -99,6 +103,45 @@ func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i
 		v.idle(5 * cmDelay) // and the routes
 	}
 	return v
+}
+
+// otherName returns the name by which a NIC knows the other.
+func otherName(nic int) string { return fmt.Sprint(2 - nic) }
+
+// peer returns the ID that a NIC has for the other.
+func (v *virtual) peer(nic int) cm.PeerID { return v.cores[nic].Peers.Find(otherName(nic)).ID }
+
+// hear gives a NIC's core what has arrived by the managers' link.
+func (v *virtual) hear(i int) {
+	for len(v.mail[i]) > 0 && v.mail[i][0].at <= v.now {
+		m := v.mail[i][0]
+		v.mail[i] = v.mail[i][1:]
+		switch p := v.peers[i]; {
+		case p == nil:
+		case m.msg == nil && m.up:
+			p.Up()
+		case m.msg == nil:
+			p.Down()
+		case m.link == v.link:
+			p.Message(m.msg)
+		}
+	}
+}
+
+// relink makes and ends the managers' link as NICs add and remove each other.
+func (v *virtual) relink(i int, c *controller.LinkChange) {
+	switch {
+	case c.Gone:
+		v.peers[i] = nil
+		v.mail[1-i] = append(v.mail[1-i], cmMail{at: v.now + cmDelay})
+	case v.peers[i] == nil:
+		v.peers[i] = c.Mail
+		if v.peers[1-i] != nil {
+			v.link++
+			c.Mail.Up()
+			v.mail[1-i] = append(v.mail[1-i], cmMail{at: v.now + cmDelay, up: true})
+		}
+	}
 }
 
 // together assigns all VFs of a NIC to one shard, the last.
@@ -245,10 +288,7 @@ func (v *virtual) step() {
 	for again := true; again; {
 		again = false
 		for i := range v.nics {
-			for len(v.mail[i]) > 0 && v.mail[i][0].at <= v.now {
-				v.peers[i].Message(v.mail[i][0].msg)
-				v.mail[i] = v.mail[i][1:]
-			}
+			v.hear(i)
 			queue := 0
 			if n := len(v.nics[i]); n > 1 && !overRoCE { // the kernel keeps the order of a flow, which go-back-N needs
 				queue = v.queue.IntN(n)
@@ -336,7 +376,10 @@ func (v *virtual) decide(i int) bool {
 	v.cores[i].Step(v.now, out)
 	out.Effects.Do()
 	for _, m := range out.Messages {
-		v.mail[1-i] = append(v.mail[1-i], cmMail{v.now + cmDelay, m.Data})
+		v.mail[1-i] = append(v.mail[1-i], cmMail{at: v.now + cmDelay, link: v.link, msg: m.Data})
+	}
+	for j := range out.Links {
+		v.relink(i, &out.Links[j])
 	}
 	left := !v.cores[i].Idle()
 	for _, s := range v.nics[i] {

@@ -10,22 +10,19 @@ import (
 // to host 2 and addr2 to host 3; claims of others for them are refused.
 func claimWorld(t *testing.T) *Manager {
 	t.Helper()
-	given := func(host HostID) func(Address) string {
-		return func(a Address) string {
+	given := func(host PeerID) Peer {
+		p := peerOf(host)
+		p.MayHave = func(a Address, _ HostID) string {
 			switch {
 			case a.GID == addr1 && host != 2, a.GID == addr2 && host != 3:
 				return "it is given to another"
 			}
 			return ""
 		}
+		return p
 	}
-	m, err := New(Config{Host: 1, Peers: []Peer{
-		{Host: 2, Tenants: []uint32{7}, MayHave: given(2)}, {Host: 3, Tenants: []uint32{7}, MayHave: given(3)},
-	}}, keyless{}, rand.New(rand.NewSource(1)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, h := range []HostID{2, 3} {
+	m := managerOf(t, given(2), given(3))
+	for _, h := range []PeerID{2, 3} {
 		m.PeerUp(0, h)
 		greet(t, m, h, uint64(h))
 	}
@@ -34,9 +31,9 @@ func claimWorld(t *testing.T) *Manager {
 }
 
 // say makes a host announce addresses, as functions and as ports.
-func say(t *testing.T, m *Manager, h HostID, addrs ...[16]byte) {
+func say(t *testing.T, m *Manager, h PeerID, addrs ...[16]byte) {
 	t.Helper()
-	hello := Hello{Host: h, Instance: uint64(h)}
+	hello := Hello{Host: HostID(h), Instance: uint64(h)}
 	var ports []Port
 	for _, a := range addrs {
 		hello.Endpoints = append(hello.Endpoints, Endpoint{7, a, fnOf(h, 1), 0})
@@ -49,13 +46,15 @@ func say(t *testing.T, m *Manager, h HostID, addrs ...[16]byte) {
 }
 
 // holder returns who has an address, by functions and by ports; 0: nobody.
-func holder(t *testing.T, m *Manager, addr [16]byte) (h HostID) {
+func holder(t *testing.T, m *Manager, addr [16]byte) (h PeerID) {
 	t.Helper()
 	if p, _, ok := m.dir.find(Address{7, addr}); ok {
-		h = p.Host
+		if h = p.ID; p == m.peers.self {
+			h = 1
+		}
 	}
-	var by HostID
-	for _, p := range []HostID{2, 3} {
+	var by PeerID
+	for _, p := range []PeerID{2, 3} {
 		if slices.ContainsFunc(m.PortsOf(p), func(e Port) bool { return e.Addr == addr }) {
 			if by != 0 {
 				t.Fatalf("%x is a port of hosts %d and %d", addr, by, p)
@@ -72,7 +71,7 @@ func holder(t *testing.T, m *Manager, addr [16]byte) (h HostID) {
 // TestAnAddressIsWhoseItIsGiven: an address leads to the host to which it is assigned, whoever
 // announced it first and with whatever message, and to nobody until that host announces it.
 func TestAnAddressIsWhoseItIsGiven(t *testing.T) {
-	for name, order := range map[string][]HostID{"the owner first": {2, 3}, "the thief first": {3, 2}} {
+	for name, order := range map[string][]PeerID{"the owner first": {2, 3}, "the thief first": {3, 2}} {
 		m := claimWorld(t)
 		before := m.Stats()
 		for _, h := range order {
@@ -137,13 +136,13 @@ func TestARefusedAddressIsReportedOnce(t *testing.T) {
 func TestAClaimWaitsForItsTurn(t *testing.T) {
 	m := claimWorld(t)
 	free := gid4(10, 0, 0, 9)
-	want := func(when string, h HostID) {
+	want := func(when string, h PeerID) {
 		t.Helper()
 		if got := holder(t, m, free); got != h {
 			t.Errorf("%s: host %d has it, want %d", when, got, h)
 		}
 	}
-	ports := func() (changed []HostID) {
+	ports := func() (changed []PeerID) {
 		for _, o := range outputs(m) {
 			if o.Kind == OutPorts {
 				changed = append(changed, o.Peer)
@@ -162,7 +161,7 @@ func TestAClaimWaitsForItsTurn(t *testing.T) {
 	outputs(m)
 	m.PeerDown(0, 2)
 	want("its link went", 3)
-	if got := ports(); !slices.Equal(got, []HostID{2, 3}) {
+	if got := ports(); !slices.Equal(got, []PeerID{2, 3}) {
 		t.Errorf("ports of %v are said to be others", got)
 	}
 	m.PeerDown(0, 3)
@@ -175,7 +174,7 @@ func TestAClaimWaitsForItsTurn(t *testing.T) {
 	outputs(m)
 	m.Hold([]Address{{7, free}}) // of a function that is not in service
 	want("ours", 0)
-	if got := ports(); !slices.Equal(got, []HostID{2}) || m.Known().Has(7, free) {
+	if got := ports(); !slices.Equal(got, []PeerID{2}) || m.Known().Has(7, free) {
 		t.Errorf("ports of %v are said to be others, known %v", got, m.Known().Has(7, free))
 	}
 	if err := m.SetEndpoints([]Endpoint{{7, free, fnOf(1, 0), 0}}); err != nil {
@@ -191,7 +190,7 @@ func TestAClaimWaitsForItsTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("we give it up", 2)
-	if got := ports(); !slices.Equal(got, []HostID{2}) {
+	if got := ports(); !slices.Equal(got, []PeerID{2}) {
 		t.Errorf("ports of %v are said to be others", got)
 	}
 }
@@ -202,16 +201,16 @@ func TestAClaimWaitsForItsTurn(t *testing.T) {
 func TestClaimsThatWereGivenUpLeaveNothing(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	m := claimWorld(t)
-	claimed := map[HostID][][16]byte{}
+	claimed := map[PeerID][][16]byte{}
 	for range 3000 {
-		h := HostID(2 + r.Intn(2))
+		h := PeerID(2 + r.Intn(2))
 		switch r.Intn(6) {
 		case 0:
 			m.PeerDown(0, h)
 		case 1:
 			m.Hold([]Address{{7, gid4(10, 0, 1, byte(r.Intn(4)))}})
 		default:
-			if !m.peers.byHost[h].up {
+			if !m.peers.byID[h].up {
 				m.PeerUp(0, h)
 			}
 			claimed[h] = nil
@@ -233,7 +232,7 @@ func TestClaimsThatWereGivenUpLeaveNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, h := range []HostID{2, 3} {
+	for _, h := range []PeerID{2, 3} {
 		m.PeerUp(0, h)
 		say(t, m, h)
 	}

@@ -10,8 +10,19 @@ import (
 // Time is in nanoseconds of the engine's monotonic clock, from which the PSP IV is also taken.
 type Time = int64
 
-// HostID identifies a NIC; it is the top byte of its functions' identifiers.
+// HostID is the host of a function: the top byte of its number. It is local to the function's NIC
+// (Falcon §7.2), so two NICs may have the same one.
 type HostID = uint8
+
+// PeerID is a small number for another NIC, which the owner of a Manager gives out. It means nothing
+// elsewhere.
+type PeerID uint32
+
+// A PeerID is at most MaxPeerID; Self is this NIC.
+const (
+	Self      PeerID = 0
+	MaxPeerID PeerID = 1<<16 - 1
+)
 
 // Limits of the protocol.
 const (
@@ -63,7 +74,7 @@ func (c Class) String() string {
 // is the other NIC. Shard is the shard that seals: the peer's for SAs that we issue, ours for SAs
 // that we were given.
 type Use struct {
-	Peer   HostID
+	Peer   PeerID
 	Shard  uint8
 	Tenant uint32
 	Class  Class
@@ -75,7 +86,7 @@ func (u Use) Compare(v Use) int {
 }
 
 func (u Use) String() string {
-	return fmt.Sprintf("host %d, tenant %d, class %v, shard %d", u.Peer, u.Tenant, u.Class, u.Shard)
+	return fmt.Sprintf("peer %d, tenant %d, class %v, shard %d", u.Peer, u.Tenant, u.Class, u.Shard)
 }
 
 // check reports an error if the SA is not valid.
@@ -98,17 +109,19 @@ type Resources interface {
 	RxSA(u Use) (SA, error)
 	// ForgetSAs drops the receive SAs of a peer whose process restarted: its IV clock may have
 	// started over, and no IV may be used twice with a key. The next RxSA issues a new one.
-	ForgetSAs(peer HostID)
+	ForgetSAs(peer PeerID)
 }
 
 // Peer is a NIC that this one may talk to.
 type Peer struct {
-	Host     HostID
+	ID       PeerID
+	Name     string     // for people
+	Host     HostID     // of its functions; 0: the one that its first Hello says
 	Underlay netip.Addr // source and destination of its PSP packets
 	Tenants  []uint32   // shared with it; all other tenants are refused
-	// MayHave returns why the peer may not have an address of a shared tenant; "": it may. nil: it
-	// may have any address.
-	MayHave func(a Address) (why string)
+	// MayHave returns why the peer, whose functions are of a host, may not have an address of a shared
+	// tenant; "": it may. nil: it may have any address.
+	MayHave func(a Address, host HostID) (why string)
 }
 
 // ConnectRequest describes the connection that a function requests.
@@ -135,7 +148,8 @@ type Params struct {
 	QPN          uint32
 	PeerQPN      uint32
 	IRD, PeerIRD uint8  // READs and atomics that each side accepts at a time
-	Peer         HostID // this NIC for a connection between its functions, which is not sealed
+	Peer         PeerID // Self for a connection between functions of this NIC, which is not sealed
+	PeerName     string
 	PeerFunction uint32
 	Shard        uint8 // of the function
 	PeerShard    uint8 // of the peer's function
@@ -165,7 +179,7 @@ type OutputKind uint8
 
 // Outputs and the fields of Output they use beside ID and Function.
 const (
-	OutSend         OutputKind = iota + 1 // send Msg to Peer, or give it to Receive if that is this host (ID and Function are 0)
+	OutSend         OutputKind = iota + 1 // send Msg to Peer, or give it to Receive if that is Self (ID and Function are 0)
 	OutRequest                            // Service, Tenant, LocalGID, PeerGID, PeerFunction, PeerQPN, Ordered, CompleteInError, Private: Accept or Reject it
 	OutOpen                               // Params: open the Falcon connection now
 	OutEstablished                        // Private (active side: what the listener sent)
@@ -193,7 +207,7 @@ type Output struct {
 	Kind         OutputKind
 	ID           uint32
 	Function     uint32
-	Peer         HostID
+	Peer         PeerID
 	Msg          []byte
 	Service      uint64
 	Tenant       uint32
@@ -213,6 +227,10 @@ type Output struct {
 	Consumer        uint32 // the listener's reason in Reject, with ReasonConsumer
 	Private         []byte
 }
+
+// Source returns a number for the function that requests a connection, which no function of another
+// peer has.
+func (o *Output) Source() uint32 { return uint32(o.Peer)<<16 | o.PeerFunction&0xffff }
 
 // Errors of Manager calls. They are wrapped with the object they are about.
 var (
@@ -250,6 +268,7 @@ const (
 	ReasonPeerDown      Reason = 32
 	ReasonPeerRestarted Reason = 33
 	ReasonLocal         Reason = 34 // requested by our function
+	ReasonPeerRemoved   Reason = 35
 )
 
 var reasonText = map[Reason]string{
@@ -268,6 +287,7 @@ var reasonText = map[Reason]string{
 	ReasonPeerDown:      "link to the peer NIC is down",
 	ReasonPeerRestarted: "peer NIC restarted",
 	ReasonLocal:         "closed locally",
+	ReasonPeerRemoved:   "peer NIC removed",
 }
 
 func (r Reason) String() string {
@@ -310,9 +330,8 @@ type Stats struct {
 
 // Config is the configuration of a Manager. Zero durations and limits mean the default.
 type Config struct {
-	Host  HostID
-	Peers []Peer
-	MTU   int // largest ULP part (headers and data) of one packet, bytes; default 4096
+	Host HostID
+	MTU  int // largest ULP part (headers and data) of one packet, bytes; default 4096
 
 	ReqTimeout    Time // between two REQ; default 1 s
 	ReqRetries    int  // number of repetitions of REQ; default 7
@@ -381,13 +400,6 @@ func (c Config) check() error {
 		if v.v < 0 {
 			return fmt.Errorf("cm: %s %d: must not be negative", v.name, v.v)
 		}
-	}
-	seen := map[HostID]bool{c.Host: true}
-	for _, p := range c.Peers {
-		if seen[p.Host] {
-			return fmt.Errorf("cm: peer host %d is listed twice or is this host", p.Host)
-		}
-		seen[p.Host] = true
 	}
 	return nil
 }

@@ -28,15 +28,15 @@ type conn struct {
 }
 
 // txUse returns the use under which this side of c seals.
-func (c *conn) txUse() Use { return Use{Peer: c.peer.Host, Shard: c.par.Shard, Tenant: c.par.Tenant} }
+func (c *conn) txUse() Use { return Use{Peer: c.peer.ID, Shard: c.par.Shard, Tenant: c.par.Tenant} }
 
-// source identifies who requests connections: a function and its host.
+// source identifies who requests connections: a function and its NIC.
 type source struct {
-	host     HostID
+	peer     PeerID
 	function uint32
 }
 
-func (c *conn) source() source { return source{c.peer.Host, c.par.PeerFunction} }
+func (c *conn) source() source { return source{c.peer.ID, c.par.PeerFunction} }
 
 // State is the state of a connection.
 type State uint8
@@ -83,13 +83,14 @@ const (
 	evGiveUp                    // a timer expired, no tries are left
 	evPeerDown                  //
 	evPeerRestart               //
+	evPeerRemoved               //
 	numEvents
 )
 
 func (e event) String() string {
 	names := [...]string{
 		"REP", "bad REP", "REJ", "RTU", "DREQ", "DREP", "duplicate REQ", "accept", "reject",
-		"disconnect", "function gone", "retry", "give up", "peer down", "peer restart",
+		"disconnect", "function gone", "retry", "give up", "peer down", "peer restart", "peer removed",
 	}
 	if int(e) < len(names) {
 		return names[e]
@@ -116,6 +117,7 @@ var transitions = [numStates][numEvents]transition{
 		evRetry:        {StateReqSent, (*handshake).resend},
 		evGiveUp:       {StateTimeWait, (*handshake).cancel},
 		evPeerDown:     {StateTimeWait, (*handshake).fail},
+		evPeerRemoved:  {StateClosed, (*handshake).fail},
 	},
 	StateReqReceived: {
 		evREJ:          {StateClosed, (*handshake).fail},
@@ -126,6 +128,7 @@ var transitions = [numStates][numEvents]transition{
 		evFunctionGone: {StateClosed, (*handshake).cancelSilently},
 		evGiveUp:       {StateClosed, (*handshake).cancel},
 		evPeerDown:     {StateClosed, (*handshake).fail},
+		evPeerRemoved:  {StateClosed, (*handshake).fail},
 	},
 	StateRepSent: {
 		evREJ:          {StateTimeWait, (*handshake).fail},
@@ -137,6 +140,7 @@ var transitions = [numStates][numEvents]transition{
 		evRetry:        {StateRepSent, (*handshake).resend},
 		evGiveUp:       {StateTimeWait, (*handshake).cancel},
 		evPeerDown:     {StateTimeWait, (*handshake).fail},
+		evPeerRemoved:  {StateClosed, (*handshake).partPending},
 	},
 	StateEstablished: {
 		evREP:          {StateEstablished, (*handshake).confirm},
@@ -149,6 +153,7 @@ var transitions = [numStates][numEvents]transition{
 		evFunctionGone: {StateDreqSent, (*handshake).disconnectSilently},
 		evPeerDown:     {StateEstablished, (*handshake).ignore},
 		evPeerRestart:  {StateTimeWait, (*handshake).lost},
+		evPeerRemoved:  {StateClosed, (*handshake).part},
 	},
 	StateDreqSent: {
 		evREP:          {StateDreqSent, (*handshake).ignore}, // the peer will get our DREQ
@@ -162,6 +167,7 @@ var transitions = [numStates][numEvents]transition{
 		evRetry:        {StateDreqSent, (*handshake).resend},
 		evGiveUp:       {StateTimeWait, (*handshake).ignore},
 		evPeerDown:     {StateTimeWait, (*handshake).ignore},
+		evPeerRemoved:  {StateClosed, (*handshake).ignore},
 	},
 	StateTimeWait: {
 		evREP:          {StateTimeWait, (*handshake).answerStale},
@@ -175,6 +181,7 @@ var transitions = [numStates][numEvents]transition{
 		evGiveUp:       {StateClosed, (*handshake).ignore},
 		evPeerDown:     {StateTimeWait, (*handshake).ignore},
 		evPeerRestart:  {StateTimeWait, (*handshake).ignore},
+		evPeerRemoved:  {StateClosed, (*handshake).ignore},
 	},
 }
 
@@ -272,7 +279,7 @@ func (h *handshake) resend(_ Time, c *conn, _ *args) { h.out.send(c.peer, c.msg)
 // finish emits the one output that ends a connection for its function.
 func (h *handshake) finish(kind OutputKind, c *conn, a *args) {
 	h.close(c, a.reason)
-	h.out.emit(Output{Kind: kind, ID: c.id, Function: c.par.Function, Peer: c.peer.Host, Reason: a.reason, Consumer: a.consumer, Private: a.private})
+	h.out.emit(Output{Kind: kind, ID: c.id, Function: c.par.Function, Peer: c.peer.ID, Reason: a.reason, Consumer: a.consumer, Private: a.private})
 }
 
 // open emits OutOpen with the parameters; close emits the matching OutClose. The key is the newest
@@ -283,13 +290,13 @@ func (h *handshake) open(c *conn) {
 	c.par.TxVersion, c.par.TxSPI = sa.Version, sa.SPI
 	par := c.par
 	par.TxKey = sa.Key
-	h.out.emit(Output{Kind: OutOpen, ID: c.id, Function: par.Function, Peer: c.peer.Host, Params: &par})
+	h.out.emit(Output{Kind: OutOpen, ID: c.id, Function: par.Function, Peer: c.peer.ID, Params: &par})
 }
 
 func (h *handshake) close(c *conn, reason Reason) {
 	if c.opened {
 		c.opened = false
-		h.out.emit(Output{Kind: OutClose, ID: c.id, Function: c.par.Function, Peer: c.peer.Host, Reason: reason})
+		h.out.emit(Output{Kind: OutClose, ID: c.id, Function: c.par.Function, Peer: c.peer.ID, Reason: reason})
 	}
 }
 
@@ -300,7 +307,7 @@ func (h *handshake) establishActive(_ Time, c *conn, a *args) {
 	c.par.MTU = int(a.rep.Offer.MTU)
 	h.out.stats.Established++
 	h.open(c)
-	h.out.emit(Output{Kind: OutEstablished, ID: c.id, Function: c.par.Function, Peer: c.peer.Host, Private: a.rep.Private})
+	h.out.emit(Output{Kind: OutEstablished, ID: c.id, Function: c.par.Function, Peer: c.peer.ID, Private: a.rep.Private})
 	h.confirm(0, c, a)
 }
 
@@ -313,7 +320,7 @@ func (h *handshake) openPassive(_ Time, c *conn, _ *args) {
 
 func (h *handshake) establishPassive(_ Time, c *conn, _ *args) {
 	h.out.stats.Established++
-	h.out.emit(Output{Kind: OutEstablished, ID: c.id, Function: c.par.Function, Peer: c.peer.Host})
+	h.out.emit(Output{Kind: OutEstablished, ID: c.id, Function: c.par.Function, Peer: c.peer.ID})
 }
 
 // confirm tells the peer that this side considers the connection established.
@@ -364,6 +371,25 @@ func (h *handshake) disconnectSilently(_ Time, c *conn, a *args) {
 	dreq := DREQ{c.id, c.remoteID, a.tell}
 	c.msg = Encode(&dreq)
 	h.out.send(c.peer, c.msg)
+}
+
+// part ends an established connection with a peer that is removed. The peer is told once: nobody is
+// left to take its answer.
+func (h *handshake) part(_ Time, c *conn, a *args) {
+	h.out.stats.Disconnected++
+	h.farewell(c)
+	h.finish(OutDisconnected, c, a)
+}
+
+// partPending is part before the peer's RTU: for the peer it may be established.
+func (h *handshake) partPending(_ Time, c *conn, a *args) {
+	h.farewell(c)
+	h.finish(OutUnreachable, c, a)
+}
+
+func (h *handshake) farewell(c *conn) {
+	dreq := DREQ{c.id, c.remoteID, ReasonDisconnect}
+	h.out.send(c.peer, Encode(&dreq))
 }
 
 // disconnected ends a connection that the peer has ended.
@@ -423,7 +449,7 @@ func (h *handshake) offer(now Time, c *conn) (Offer, error) {
 	}
 	sa, err := h.rxSA(c)
 	if err != nil {
-		return Offer{}, fmt.Errorf("cm: receive SA for host %d, tenant %d: %w", c.peer.Host, c.par.Tenant, err)
+		return Offer{}, fmt.Errorf("cm: receive SA for host %s, tenant %d: %w", c.peer.Name, c.par.Tenant, err)
 	}
 	cid, err := h.res.AllocCID(c.par.Function)
 	for err != nil && h.endOldest(now, c.par.Function) {
@@ -455,7 +481,7 @@ func (h *handshake) rxSA(c *conn) (SA, error) {
 	if c.peer == h.peers.self {
 		return unsealed, nil
 	}
-	sa, err := h.res.RxSA(Use{Peer: c.peer.Host, Shard: c.par.PeerShard, Tenant: c.par.Tenant})
+	sa, err := h.res.RxSA(Use{Peer: c.peer.ID, Shard: c.par.PeerShard, Tenant: c.par.Tenant})
 	if err == nil {
 		err = sa.check()
 	}

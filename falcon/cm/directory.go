@@ -66,31 +66,39 @@ func (d *directory) check(local []Endpoint) (map[Address]seat, error) {
 	byAddress := make(map[Address]seat, len(local))
 	for _, e := range local {
 		a := Address{e.Tenant, e.GID}
-		if e.Function > max24 || HostID(e.Function>>16) != d.peers.self.Host {
-			return nil, fmt.Errorf("cm: %v: function %#06x is not of host %d: %w", a, e.Function, d.peers.self.Host, ErrInvalid)
+		if e.Function > max24 || HostID(e.Function>>16) != d.peers.self.host {
+			return nil, fmt.Errorf("cm: %v: function %#06x is not of host %d: %w", a, e.Function, d.peers.self.host, ErrInvalid)
 		}
 		if other, twice := byAddress[a]; twice {
 			return nil, fmt.Errorf("cm: %v: functions %#06x and %#06x: %w", a, other.function, e.Function, ErrInvalid)
 		}
 		byAddress[a] = e.seat()
 	}
-	for _, p := range d.peers.byHost {
-		n := 0
-		for _, e := range local {
-			if p.tenants[e.Tenant] {
-				n++
-			}
-		}
-		if n > MaxEndpoints {
-			return nil, fmt.Errorf("cm: %d addresses of functions in the tenants shared with host %d, at most %d: %w", n, p.Host, MaxEndpoints, ErrLimit)
+	for _, p := range d.peers.byID {
+		if err := p.tellable(local); err != nil {
+			return nil, err
 		}
 	}
 	return byAddress, nil
 }
 
+// tellable reports whether a peer can be told of these functions.
+func (p *peer) tellable(local []Endpoint) error {
+	n := 0
+	for _, e := range local {
+		if p.tenants[e.Tenant] {
+			n++
+		}
+	}
+	if n > MaxEndpoints {
+		return fmt.Errorf("cm: %d addresses of functions in the tenants shared with host %s, at most %d: %w", n, p.Name, MaxEndpoints, ErrLimit)
+	}
+	return nil
+}
+
 // tell sends a peer a Hello with the addresses that we offer it.
 func (d *directory) tell(p *peer) {
-	h := Hello{Host: d.peers.self.Host, Instance: d.instance + 2*p.forgotten} // odd: never 0
+	h := Hello{Host: d.peers.self.host, Instance: d.instance + 2*p.forgotten} // odd: never 0
 	for _, e := range d.endpoints {
 		if p.tenants[e.Tenant] {
 			h.Endpoints = append(h.Endpoints, e)
@@ -101,6 +109,7 @@ func (d *directory) tell(p *peer) {
 
 // learn replaces the addresses that a peer offers.
 func (d *directory) learn(p *peer, offers []Endpoint) {
+	p.said.functions = offers
 	list := make([]told[seat], len(offers))
 	for i := range offers {
 		e := &offers[i]
@@ -127,12 +136,12 @@ func (d *directory) at(p *peer, a Address) (at seat, ok bool) {
 }
 
 // offered returns the peer that has an address, if that peer is up.
-func (d *directory) offered(a Address) (by HostID, ok bool) {
+func (d *directory) offered(a Address) (by PeerID, ok bool) {
 	p, _ := d.claims.find(a)
 	if p == nil || !p.up {
 		return 0, false
 	}
-	return p.Host, true
+	return p.ID, true
 }
 
 // snapshot returns the present addresses.
@@ -244,7 +253,7 @@ func (c *claims[V]) learn(p *peer, list []told[V]) (refused Refused, others []*p
 		others = appendNew(others, c.put(p, a, now[a].what))
 		if has := c.owner(a); has != p {
 			c.out.stats.RouteConflicts++
-			refused.add(a, fmt.Sprintf("host %d has it", has.Host))
+			refused.add(a, fmt.Sprintf("%s has it", has))
 		}
 	}
 	return refused, others
@@ -259,16 +268,14 @@ func appendNew(list []*peer, p *peer) []*peer {
 
 // refuses returns why an announcement is refused and the counter for it; why is "" if it is not.
 func (c *claims[V]) refuses(p *peer, a Address, function uint32) (why string, count *uint64) {
-	if !p.tenants[a.Tenant] {
-		return "the tenant is not shared with it (peers[].tenants)", &c.out.stats.RouteTenantRefused
+	why, reason := p.refuses(a)
+	if reason == ReasonTenant {
+		return why, &c.out.stats.RouteTenantRefused
 	}
-	if h := HostID(function >> 16); h != p.Host {
+	if h := HostID(function >> 16); h != p.host {
 		return fmt.Sprintf("the function is one of host %d", h), &c.out.stats.RouteFunctionRefused
 	}
-	if p.MayHave != nil {
-		return p.MayHave(a), &c.out.stats.RouteAddressRefused
-	}
-	return "", nil
+	return why, &c.out.stats.RouteAddressRefused
 }
 
 // put adds a claim. It returns the peer that lost the address as a result.
@@ -415,14 +422,22 @@ func (b *portBook) set(local []Port) error {
 // check reports whether set would succeed.
 func (b *portBook) check(local []Port) error {
 	for _, e := range local {
-		if e.Function > max24 || HostID(e.Function>>16) != b.peers.self.Host {
-			return fmt.Errorf("cm: port of function %#06x, which is not of host %d: %w", e.Function, b.peers.self.Host, ErrInvalid)
+		if e.Function > max24 || HostID(e.Function>>16) != b.peers.self.host {
+			return fmt.Errorf("cm: port of function %#06x, which is not of host %d: %w", e.Function, b.peers.self.host, ErrInvalid)
 		}
 	}
-	for _, p := range b.peers.byHost {
-		if n := len(p.shared(local)); n > MaxPorts {
-			return fmt.Errorf("cm: %d addresses of ports in the tenants shared with host %d, at most %d: %w", n, p.Host, MaxPorts, ErrLimit)
+	for _, p := range b.peers.byID {
+		if err := p.portsTellable(local); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// portsTellable reports whether a peer can be told of these ports.
+func (p *peer) portsTellable(local []Port) error {
+	if n := len(p.shared(local)); n > MaxPorts {
+		return fmt.Errorf("cm: %d addresses of ports in the tenants shared with host %s, at most %d: %w", n, p.Name, MaxPorts, ErrLimit)
 	}
 	return nil
 }
@@ -449,6 +464,7 @@ func (b *portBook) tell(p *peer) {
 
 // learn replaces a peer's ports.
 func (b *portBook) learn(p *peer, said []Port) {
+	p.said.ports = said
 	list := make([]told[Port], len(said))
 	for i := range said {
 		list[i] = told[Port]{Address{said[i].Tenant, said[i].Addr}, said[i].Function, said[i]}
@@ -461,7 +477,7 @@ func (b *portBook) learn(p *peer, said []Port) {
 // changed reports that the ports of these peers have changed.
 func (b *portBook) changed(list []*peer) {
 	for _, p := range list {
-		b.out.emit(Output{Kind: OutPorts, Peer: p.Host})
+		b.out.emit(Output{Kind: OutPorts, Peer: p.ID})
 	}
 }
 

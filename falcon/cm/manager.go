@@ -19,7 +19,8 @@ type Manager struct {
 	services *services
 	conns    *table
 	shake    *handshake
-	expiring *conn // whose timer Advance handles
+	expiring *conn  // whose timer Advance handles
+	forgets  uint64 // times that what was agreed with a peer was forgotten
 }
 
 // New returns a Manager without functions, whose peers are down. rand must be suitable for keys;
@@ -72,14 +73,14 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 		return 0, fmt.Errorf("cm: destination %v: %w", to, ErrNoRoute)
 	}
 	if !p.ready {
-		return 0, fmt.Errorf("cm: destination %v on host %d: %w", to, p.Host, ErrPeerDown)
+		return 0, fmt.Errorf("cm: destination %v on host %s: %w", to, p.Name, ErrPeerDown)
 	}
 	if err := m.shake.room(now, r.Function); err != nil {
 		return 0, err
 	}
 
 	c := &conn{peer: p, par: Params{
-		Function: r.Function, Tenant: r.Tenant, QPN: r.QPN, Peer: p.Host, PeerFunction: at.function,
+		Function: r.Function, Tenant: r.Tenant, QPN: r.QPN, Peer: p.ID, PeerName: p.Name, PeerFunction: at.function,
 		Shard: from.shard, PeerShard: at.shard, LocalGID: r.SGID, PeerGID: r.DGID, MTU: min(r.MTU, p.mtu), Ordered: r.Ordered, IRD: r.IRD, Active: true,
 		CompleteInError: r.CompleteInError,
 	}}
@@ -181,11 +182,11 @@ func (m *Manager) Advance(now Time) {
 
 // Expiring returns the peer of the connection that Advance handles, for the caller that survives a
 // panic in it; false: it handles none.
-func (m *Manager) Expiring() (HostID, bool) {
+func (m *Manager) Expiring() (PeerID, bool) {
 	if m.expiring == nil {
 		return 0, false
 	}
-	return m.expiring.peer.Host, true
+	return m.expiring.peer.ID, true
 }
 
 // Deadline returns when Advance must next be called; math.MaxInt64 means never.
@@ -254,7 +255,7 @@ func (m *Manager) CheckEndpoints(local []Endpoint) error {
 func (m *Manager) Known() *Known { return m.dir.snapshot() }
 
 // Offered returns the peer that offers a GID in a tenant, if its link is up.
-func (m *Manager) Offered(tenant uint32, gid [16]byte) (by HostID, ok bool) {
+func (m *Manager) Offered(tenant uint32, gid [16]byte) (by PeerID, ok bool) {
 	return m.dir.offered(Address{tenant, gid})
 }
 
@@ -267,8 +268,8 @@ func (m *Manager) SetPorts(local []Port) error { return m.ports.set(local) }
 func (m *Manager) CheckPorts(local []Port) error { return m.ports.check(local) }
 
 // PortsOf lists the ports of a peer that it announced and has.
-func (m *Manager) PortsOf(host HostID) []Port {
-	if p := m.peers.byHost[host]; p != nil {
+func (m *Manager) PortsOf(id PeerID) []Port {
+	if p := m.peers.byID[id]; p != nil {
 		return m.ports.of(p)
 	}
 	return nil
@@ -276,16 +277,16 @@ func (m *Manager) PortsOf(host HostID) []Port {
 
 // LimitMTU makes new connections with a peer use at most mtu bytes of ULP headers and data per packet:
 // the path to it carries no more. mtu may be larger than Config.MTU, which limits them too.
-func (m *Manager) LimitMTU(host HostID, mtu int) {
-	if p := m.peers.byHost[host]; p != nil {
+func (m *Manager) LimitMTU(id PeerID, mtu int) {
+	if p := m.peers.byID[id]; p != nil {
 		p.mtu = min(max(mtu, MinMTU), m.cfg.MTU)
 	}
 }
 
 // SharedTenant returns the lowest tenant in which a peer that is ready has an address. ok is false
 // if there is none.
-func (m *Manager) SharedTenant(host HostID) (tenant uint32, ok bool) {
-	p := m.peers.byHost[host]
+func (m *Manager) SharedTenant(id PeerID) (tenant uint32, ok bool) {
+	p := m.peers.byID[id]
 	if p == nil || !p.ready {
 		return 0, false
 	}
@@ -298,8 +299,7 @@ func (m *Manager) SharedTenant(host HostID) (tenant uint32, ok bool) {
 }
 
 // Rekey tells a peer to seal with sa from now on. OutRekeyed follows when it has confirmed; a later
-// Rekey for the same use replaces this one. Errors: ErrNotFound for an unknown peer or a tenant not
-// shared with it, ErrInvalid.
+// Rekey for the same use replaces this one. Errors: ErrNotFound for an unknown peer, ErrInvalid.
 func (m *Manager) Rekey(u Use, sa SA) error { return m.keys.give(u, sa) }
 
 // SPIRefused reports that this many packets of the peer's connections failed the SPI check (Falcon
@@ -313,21 +313,21 @@ func (m *Manager) SPIRefused(now Time, u Use, sa SA, packets uint64) error {
 // OutRekey follows. Errors: ErrNotFound.
 func (m *Manager) RequestRekey(u Use, spi uint32) error { return m.keys.request(u, spi) }
 
-// PeerUp must be called when the link to a peer comes up. A host that is not configured is ignored.
-func (m *Manager) PeerUp(now Time, host HostID) {
-	p := m.peers.byHost[host]
+// PeerUp must be called when the link to a peer comes up. A NIC that is no peer is ignored.
+func (m *Manager) PeerUp(now Time, id PeerID) {
+	p := m.peers.byID[id]
 	if p == nil {
 		return
 	}
-	m.PeerDown(now, host)
+	m.PeerDown(now, id)
 	p.up, p.told, p.speaks = true, false, 0
 	m.dir.tell(p)
 	m.ports.tell(p)
 }
 
 // PeerDown must be called when the link to a peer goes down. What was in flight on it is lost.
-func (m *Manager) PeerDown(now Time, host HostID) {
-	p := m.peers.byHost[host]
+func (m *Manager) PeerDown(now Time, id PeerID) {
+	p := m.peers.byID[id]
 	if p == nil || !p.up {
 		return
 	}
@@ -344,12 +344,13 @@ func (m *Manager) PeerDown(now Time, host HostID) {
 // hello handles a peer's Hello. The first Hello of a link also decides what becomes of the
 // connections that were established before.
 func (m *Manager) hello(now Time, p *peer, h *Hello) error {
-	if h.Host != p.Host {
-		return fmt.Errorf("cm: Hello on the link to host %d says host %d: %w", p.Host, h.Host, ErrProtocol)
+	if p.Host != 0 && h.Host != p.Host || p.ready && h.Host != p.host {
+		return fmt.Errorf("cm: Hello on the link to host %s says that its nic.host is %d, not %d: %w", p.Name, h.Host, p.host, ErrProtocol)
 	}
 	if h.Instance == 0 || p.ready && h.Instance != p.instance {
-		return fmt.Errorf("cm: Hello of host %d: instance %#x: %w", p.Host, h.Instance, ErrProtocol)
+		return fmt.Errorf("cm: Hello of host %s: instance %#x: %w", p.Name, h.Instance, ErrProtocol)
 	}
+	p.host = h.Host
 	m.dir.learn(p, h.Endpoints)
 	if p.ready {
 		return nil
@@ -373,15 +374,104 @@ func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 // link to the peer counts as down, its keys are forgotten, and its connections end. When the link
 // is up again, Hello announces another instance to the peer, so that the peer also forgets what it
 // had of this NIC.
-func (m *Manager) ForgetPeer(now Time, host HostID) {
-	p := m.peers.byHost[host]
+func (m *Manager) ForgetPeer(now Time, id PeerID) {
+	p := m.peers.byID[id]
 	if p == nil {
 		return
 	}
-	p.forgotten++
-	m.PeerDown(now, host)
+	m.forgets++
+	p.forgotten = m.forgets
+	m.PeerDown(now, id)
 	m.forget(now, p)
 	m.dir.learn(p, nil)
+}
+
+// AddPeer adds a NIC that this one may talk to, whose link is down. Errors: ErrInvalid for an ID that
+// is taken, ErrLimit if it would have to be told of more than a message holds.
+func (m *Manager) AddPeer(c Peer) error {
+	if c.ID == Self || c.ID > MaxPeerID || m.peers.byID[c.ID] != nil {
+		return fmt.Errorf("cm: peer %d: %w", c.ID, ErrInvalid)
+	}
+	p := newPeer(c, &m.cfg)
+	p.forgotten = m.forgets // if it was a peer before, what it was given then is void
+	if err := m.tellable(p); err != nil {
+		return err
+	}
+	m.peers.byID[c.ID] = p
+	return nil
+}
+
+// tellable reports whether a peer can be told of what this NIC has.
+func (m *Manager) tellable(p *peer) error {
+	if err := p.tellable(m.dir.endpoints); err != nil {
+		return err
+	}
+	return p.portsTellable(m.ports.ports)
+}
+
+// ChangePeer replaces what is said of a peer, by its ID; its name stays. Its link and what is still
+// allowed go on: connections to addresses that it may no longer have end. Errors: ErrNotFound,
+// ErrLimit; then nothing changes.
+func (m *Manager) ChangePeer(now Time, c Peer) error {
+	p := m.peers.byID[c.ID]
+	if p == nil {
+		return fmt.Errorf("cm: peer %d: %w", c.ID, ErrNotFound)
+	}
+	if err := m.tellable(newPeer(c, &m.cfg)); err != nil {
+		return err
+	}
+	p.is(c)
+	if p.up {
+		m.dir.tell(p)
+		m.ports.tell(p)
+	}
+	m.Review(now)
+	return nil
+}
+
+// Review judges anew what all peers announced and which connections they have. It must be called
+// when what Peer.MayHave answers has changed.
+func (m *Manager) Review(now Time) {
+	for _, c := range m.conns.sorted(func(c *conn) bool { return c.peer != m.peers.self && c.state.owned() }) {
+		if why, reason := c.peer.refuses(Address{c.par.Tenant, c.par.PeerGID}); why != "" {
+			_ = m.shake.end(now, c, evDisconnect, args{reason: reason, tell: reason})
+		}
+	}
+	for _, p := range m.peers.sorted() {
+		m.dir.learn(p, p.said.functions)
+		if len(p.said.ports) > 0 || len(m.ports.claims.of[p]) > 0 {
+			m.ports.learn(p, p.said.ports)
+		}
+	}
+}
+
+// RemovePeer removes a peer with its connections and keys. If its link is up, the peer is told that
+// the connections end. CIDs are free at once: without keys, no packet in flight can be opened.
+func (m *Manager) RemovePeer(now Time, id PeerID) {
+	p := m.peers.byID[id]
+	if p == nil {
+		return
+	}
+	for _, c := range m.conns.sorted(func(c *conn) bool { return c.peer == p }) {
+		_ = m.shake.fire(now, c, evPeerRemoved, args{reason: ReasonPeerRemoved})
+	}
+	m.forgets++
+	m.shake.res.ForgetSAs(id)
+	m.dir.learn(p, nil)
+	m.ports.learn(p, nil)
+	delete(m.peers.byID, id)
+}
+
+// PeerOf returns a peer, with the host that it said if none was given, and whether its link is up;
+// ok is false if there is no such peer.
+func (m *Manager) PeerOf(id PeerID) (c Peer, up, ok bool) {
+	p := m.peers.byID[id]
+	if p == nil {
+		return c, false, false
+	}
+	c = p.Peer
+	c.Host = p.host
+	return c, p.up, true
 }
 
 // otherVersion records that a peer uses another protocol version. Earlier agreements were made with
@@ -394,10 +484,11 @@ func (m *Manager) otherVersion(now Time, p *peer, version uint8) {
 
 // forget drops a peer's keys, its ports, and the connections that need them.
 func (m *Manager) forget(now Time, p *peer) {
-	m.shake.res.ForgetSAs(p.Host)
+	m.shake.res.ForgetSAs(p.ID)
 	clear(p.keys)
 	clear(p.rekeys)
 	clear(p.wants)
+	p.said.ports = nil
 	if len(m.ports.claims.of[p]) > 0 {
 		m.ports.learn(p, nil)
 	}
@@ -429,7 +520,7 @@ func (m *Manager) Connections() []ConnectionInfo {
 
 // PeerInfo describes a peer.
 type PeerInfo struct {
-	Peer
+	Peer              // Host is what its Hello said, if it is not configured
 	Up          bool  // the link is up and Hello arrived
 	Speaks      uint8 // version of its messages, if it is not Version; else 0
 	Offers      int   // addresses of functions it has
@@ -439,11 +530,12 @@ type PeerInfo struct {
 	Ports       Refused // the same for ports
 }
 
-// Peers lists the peers by host.
+// Peers lists the peers in order of their IDs.
 func (m *Manager) Peers() []PeerInfo {
 	var s []PeerInfo
 	for _, p := range m.peers.sorted() {
 		i := PeerInfo{Peer: p.Peer, Up: p.ready, Speaks: p.speaks, Connections: p.conns, Functions: p.refused.functions, Ports: p.refused.ports}
+		i.Host = p.host
 		for _, e := range m.dir.endpoints {
 			if p.tenants[e.Tenant] {
 				i.Told++
@@ -472,7 +564,7 @@ func (b *outbox) send(p *peer, msg []byte) {
 		return
 	}
 	b.stats.Sent++
-	b.emit(Output{Kind: OutSend, Peer: p.Host, Msg: msg})
+	b.emit(Output{Kind: OutSend, Peer: p.ID, Msg: msg})
 }
 
 // next removes and returns the oldest output. It returns false when there is none.

@@ -386,7 +386,7 @@ func TestFunctionsOfOneNICConnectLikeOthers(t *testing.T) {
 	w.settle()
 	w.checkRest()
 	p, q := a.conns[id].params, a.conns[request].params
-	if p.Peer != 1 || q.Peer != 1 || p.LocalCID != q.RemoteCID || q.LocalCID != p.RemoteCID || p.TxKey != nil || string(a.conns[id].private) != "rep" {
+	if p.Peer != Self || q.Peer != Self || p.LocalCID != q.RemoteCID || q.LocalCID != p.RemoteCID || p.TxKey != nil || string(a.conns[id].private) != "rep" {
 		t.Fatalf("ends %+v and %+v", p, q)
 	}
 	if err := a.disconnect(request); err != nil {
@@ -532,7 +532,7 @@ func TestEachUnansweredMessageIsRepeatedInTime(t *testing.T) {
 	if err := b.accept(id); err != nil {
 		t.Fatal(err)
 	}
-	sent := func(n *node, from HostID) (count int) { // since it was asked last
+	sent := func(n *node, from PeerID) (count int) { // since it was asked last
 		for _, in := range n.inbox {
 			if in.kind == inMessage && in.from == from {
 				count++
@@ -642,7 +642,7 @@ func TestARejectedRequestEndsAtOnceWhileTheLinkIsDown(t *testing.T) {
 	}
 	w.settle()
 	id := b.waiting()[0]
-	b.m.peers.byHost[1].up = false // in the moment before PeerDown
+	b.m.peers.byID[1].up = false // in the moment before PeerDown
 	if err := b.disconnect(id); err != nil {
 		t.Fatal(err)
 	}

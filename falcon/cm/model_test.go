@@ -13,7 +13,7 @@ import (
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t.Fatalf)
-		hosts := []HostID{1, 2}
+		hosts := []PeerID{1, 2}
 		for _, h := range hosts {
 			n := w.add(h, 3-h)
 			n.cfg.MaxPerFunction = 6
@@ -149,7 +149,7 @@ func TestModel(t *testing.T) {
 		w.settle()
 		w.checkRest()
 		for _, n := range w.nodes {
-			if p := n.m.peers.byHost[3-n.host]; len(n.prevSPI)+len(p.rekeys)+len(p.wants) != 0 {
+			if p := n.m.peers.byID[3-n.host]; len(n.prevSPI)+len(p.rekeys)+len(p.wants) != 0 {
 				t.Fatalf("host %d: left over: previous %v, unconfirmed %v, wanted %v", n.host, n.prevSPI, p.rekeys, p.wants)
 			}
 		}

@@ -8,16 +8,21 @@ import (
 // peer is the state of another NIC.
 type peer struct {
 	Peer
+	host      HostID // of its functions: Peer.Host, or what Hello says
 	tenants   map[uint32]bool
 	up        bool           // the link is up
 	ready     bool           // the link is up and Hello arrived on it
 	speaks    uint8          // version of its messages, if it is another; 0: ours, or unknown
 	instance  uint64         // of the peer's process, in its last Hello; 0: none came yet
-	forgotten uint64         // calls of ForgetPeer
+	forgotten uint64         // Manager.forgets when what was agreed with it was last forgotten
 	conns     int            // connections in any state
 	mtu       int            // of new connections with it, at most Config.MTU
 	sources   Shares[uint32] // connections that its functions have requested
 
+	said struct { // its last announcement, which other rules may judge otherwise (Manager.ChangePeer)
+		functions []Endpoint
+		ports     []Port
+	}
 	told    bool // ports of ours were announced to it
 	refused struct{ functions, ports Refused }
 
@@ -30,55 +35,78 @@ type peer struct {
 func newPeer(p Peer, c *Config) *peer {
 	n := &peer{
 		mtu: c.MTU, sources: Shares[uint32]{Size: c.MaxPerPeer, Multiple: 3},
-		Peer: p, tenants: make(map[uint32]bool),
 		keys: make(map[Use]SA), rekeys: make(map[Use]SA), wants: make(map[Use]uint32),
 	}
-	for _, t := range p.Tenants {
-		n.tenants[t] = true
-	}
+	n.is(p)
 	return n
+}
+
+// is takes over what the configuration says of a peer.
+func (p *peer) is(c Peer) {
+	p.Peer, p.tenants = c, make(map[uint32]bool, len(c.Tenants))
+	for _, t := range c.Tenants {
+		p.tenants[t] = true
+	}
+	if c.Host != 0 {
+		p.host = c.Host
+	}
+}
+
+// String names the peer in messages.
+func (p *peer) String() string {
+	if p.ID == Self {
+		return "this NIC"
+	}
+	return "host " + p.Name
+}
+
+// refuses returns why a peer may not have an address as the configuration is now; "": it may.
+func (p *peer) refuses(a Address) (why string, reason Reason) {
+	switch {
+	case !p.tenants[a.Tenant]:
+		return "the tenant is not shared with it (peers[].tenants)", ReasonTenant
+	case p.MayHave != nil:
+		return p.MayHave(a, p.host), ReasonGID
+	}
+	return "", ReasonNone
 }
 
 // refuse records which of a peer's announced addresses are refused. It emits OutRefused if they
 // differ from the last time.
 func (p *peer) refuse(out *outbox, last *Refused, now Refused) {
 	if now.Count > 0 && now != *last {
-		out.emit(Output{Kind: OutRefused, Peer: p.Host, Refused: now})
+		out.emit(Output{Kind: OutRefused, Peer: p.ID, Refused: now})
 	}
 	*last = now
 }
 
-func (p *peer) compare(o *peer) int { return cmp.Compare(p.Host, o.Host) }
+func (p *peer) compare(o *peer) int { return cmp.Compare(p.ID, o.ID) }
 
 // peers holds the NICs that this one may talk to.
 type peers struct {
-	byHost map[HostID]*peer
-	self   *peer            // this NIC, for connections between its own functions
-	ours   map[Address]bool // addresses that functions of this NIC have, in service or not
+	byID map[PeerID]*peer
+	self *peer            // this NIC, for connections between its own functions
+	ours map[Address]bool // addresses that functions of this NIC have, in service or not
 }
 
-// newPeers returns the peers of a configuration, with their links down.
 func newPeers(c *Config) *peers {
-	s := &peers{byHost: make(map[HostID]*peer), ours: make(map[Address]bool), self: newPeer(Peer{Host: c.Host}, c)}
-	for _, p := range c.Peers {
-		s.byHost[p.Host] = newPeer(p, c)
-	}
+	s := &peers{byID: make(map[PeerID]*peer), ours: make(map[Address]bool), self: newPeer(Peer{ID: Self, Host: c.Host}, c)}
 	s.self.up, s.self.ready = true, true
 	return s
 }
 
 // of returns a peer, or this NIC.
-func (s *peers) of(host HostID) *peer {
-	if host == s.self.Host {
+func (s *peers) of(id PeerID) *peer {
+	if id == Self {
 		return s.self
 	}
-	return s.byHost[host]
+	return s.byID[id]
 }
 
-// sorted returns the peers in order of their hosts, so that a run can be replayed.
+// sorted returns the peers in order of their IDs, so that a run can be replayed.
 func (s *peers) sorted() []*peer {
-	list := make([]*peer, 0, len(s.byHost))
-	for _, p := range s.byHost {
+	list := make([]*peer, 0, len(s.byID))
+	for _, p := range s.byID {
 		list = append(list, p)
 	}
 	slices.SortFunc(list, (*peer).compare)

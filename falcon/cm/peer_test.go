@@ -131,16 +131,16 @@ func TestMessagesBeforeHelloAreIgnored(t *testing.T) {
 func TestHelloIsChecked(t *testing.T) {
 	_, _, b := two(t, nil)
 	for name, h := range map[string]Hello{
-		"other host":               {Host: 3, Instance: b.m.peers.byHost[1].instance},
+		"other host":               {Host: 3, Instance: b.m.peers.byID[1].instance},
 		"instance 0":               {Host: 1},
 		"instance changes midway":  {Host: 1, Instance: 12345},
-		"other host, same process": {Host: 2, Instance: b.m.peers.byHost[1].instance},
+		"other host, same process": {Host: 2, Instance: b.m.peers.byID[1].instance},
 	} {
 		if err := b.m.Receive(0, 1, Encode(&h)); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	h := Hello{Host: 1, Instance: b.m.peers.byHost[1].instance, Endpoints: []Endpoint{
+	h := Hello{Host: 1, Instance: b.m.peers.byID[1].instance, Endpoints: []Endpoint{
 		{7, gidOf(1, 9), fnOf(1, 9), 0}, // new
 		{8, gidOf(1, 0), fnOf(1, 0), 0}, // tenant not shared
 		{7, gidOf(5, 0), fnOf(5, 0), 0}, // function of another host
@@ -171,9 +171,12 @@ func TestAFunctionMovesToAnotherHost(t *testing.T) {
 	w.settle()
 	w.setLink(1, 3, true, nil)
 	w.settle()
-	owner := func() HostID {
+	owner := func() PeerID {
 		p, _, _ := a.m.dir.find(Address{7, gidOf(2, 0)})
-		return p.Host
+		if p == a.m.peers.self {
+			return 1
+		}
+		return p.ID
 	}
 	if owner() != 2 || a.m.Stats().RouteConflicts != 1 {
 		t.Fatalf("owner %d, stats %+v", owner(), a.m.Stats())
@@ -227,8 +230,6 @@ func TestConfigIsChecked(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"MTU":        {MTU: 100},
 		"ReqTimeout": {ReqTimeout: -1},
-		"peer":       {Host: 1, Peers: []Peer{{Host: 1}}},
-		"twice":      {Host: 1, Peers: []Peer{{Host: 2}, {Host: 2}}},
 	} {
 		if _, err := New(cfg, nil, rand.New(rand.NewSource(1))); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
@@ -303,11 +304,11 @@ func TestASnapshotOfAddressesDoesNotChange(t *testing.T) {
 func TestPeersAreInOrder(t *testing.T) {
 	w := newWorld(t.Fatalf)
 	a := w.add(9, 7, 3, 8, 1, 5)
-	var hosts []HostID
+	var hosts []PeerID
 	for _, p := range a.m.Peers() {
-		hosts = append(hosts, p.Host)
+		hosts = append(hosts, p.ID)
 	}
-	if want := []HostID{1, 3, 5, 7, 8}; !slices.Equal(hosts, want) {
+	if want := []PeerID{1, 3, 5, 7, 8}; !slices.Equal(hosts, want) {
 		t.Errorf("peers in the order %v, want %v", hosts, want)
 	}
 }

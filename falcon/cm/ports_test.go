@@ -10,16 +10,15 @@ import (
 // keyless is a Resources that provides nothing for connections.
 type keyless struct{ Resources }
 
-func (keyless) ForgetSAs(HostID) {}
+func (keyless) ForgetSAs(PeerID) {}
 
 // portWorld is a Manager of host 1 with peers 2 (tenants 7, 8) and 3 (tenant 7) whose links are up.
 func portWorld(t *testing.T) *Manager {
 	t.Helper()
-	m, err := New(Config{Host: 1, Peers: []Peer{{Host: 2, Tenants: []uint32{7, 8}}, {Host: 3, Tenants: []uint32{7}}}}, keyless{}, rand.New(rand.NewSource(1)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, h := range []HostID{2, 3} {
+	second := peerOf(2)
+	second.Tenants = []uint32{7, 8}
+	m := managerOf(t, second, peerOf(3))
+	for _, h := range []PeerID{2, 3} {
 		m.PeerUp(0, h)
 		greet(t, m, h, uint64(h))
 	}
@@ -27,9 +26,24 @@ func portWorld(t *testing.T) *Manager {
 	return m
 }
 
-func greet(t *testing.T, m *Manager, h HostID, instance uint64) {
+// managerOf returns a Manager of host 1 with these peers.
+func managerOf(t *testing.T, peers ...Peer) *Manager {
 	t.Helper()
-	hello := Hello{Host: h, Instance: instance}
+	m, err := New(Config{Host: 1}, keyless{}, rand.New(rand.NewSource(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range peers {
+		if err := m.AddPeer(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func greet(t *testing.T, m *Manager, h PeerID, instance uint64) {
+	t.Helper()
+	hello := Hello{Host: HostID(h), Instance: instance}
 	if err := m.Receive(0, h, Encode(&hello)); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +57,7 @@ func outputs(m *Manager) (list []Output) {
 	return list
 }
 
-func tell(t *testing.T, m *Manager, h HostID, ports ...Port) {
+func tell(t *testing.T, m *Manager, h PeerID, ports ...Port) {
 	t.Helper()
 	msg := PORTS{ports}
 	if err := m.Receive(0, h, Encode(&msg)); err != nil {
@@ -58,7 +72,7 @@ func TestPortsAreTold(t *testing.T) {
 	if err := m.SetPorts([]Port{{7, addr1, 0x010001, 1432}, {8, addr1, 0x010002, 1432}}); err != nil {
 		t.Fatal(err)
 	}
-	said := map[HostID]int{}
+	said := map[PeerID]int{}
 	for _, o := range outputs(m) {
 		p, err := Parse[PORTS](o.Msg)
 		if o.Kind != OutSend || err != nil {
@@ -106,7 +120,7 @@ func TestPortsAreLearned(t *testing.T) {
 	}
 	outputs(m)
 	m.PeerDown(0, 2) // what another claims goes to it: the function may have moved
-	changed := map[HostID]bool{}
+	changed := map[PeerID]bool{}
 	for _, o := range outputs(m) {
 		if o.Kind == OutPorts {
 			changed[o.Peer] = true
@@ -162,7 +176,7 @@ func TestAsManyAddressesAsAllowedCanBeOffered(t *testing.T) {
 // is not told that there are none.
 func TestAPeerThatWasToldOfNoPortsIsNotToldThatThereAreNone(t *testing.T) {
 	m := portWorld(t)
-	said := func(ports ...Port) (to []HostID) {
+	said := func(ports ...Port) (to []PeerID) {
 		t.Helper()
 		if err := m.SetPorts(ports); err != nil {
 			t.Fatal(err)
@@ -174,11 +188,11 @@ func TestAPeerThatWasToldOfNoPortsIsNotToldThatThereAreNone(t *testing.T) {
 	}
 	for i, step := range []struct {
 		ports []Port
-		want  []HostID
+		want  []PeerID
 	}{
 		{nil, nil},
-		{[]Port{{8, addr1, 0x010001, 1432}}, []HostID{2}}, // of a tenant that 3 does not share
-		{nil, []HostID{2}},
+		{[]Port{{8, addr1, 0x010001, 1432}}, []PeerID{2}}, // of a tenant that 3 does not share
+		{nil, []PeerID{2}},
 		{nil, nil},
 	} {
 		if got := said(step.ports...); !slices.Equal(got, step.want) {

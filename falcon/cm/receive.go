@@ -7,16 +7,16 @@ import (
 
 // Receive handles a message of a peer. An error says what was wrong with it; it has been counted
 // and the connections are consistent, so the caller may log it but need not act. msg is not kept.
-func (m *Manager) Receive(now Time, host HostID, msg []byte) error {
-	p := m.peers.of(host)
+func (m *Manager) Receive(now Time, id PeerID, msg []byte) error {
+	p := m.peers.of(id)
 	if p == nil {
-		return fmt.Errorf("cm: message of host %d: %w", host, ErrNotFound)
+		return fmt.Errorf("cm: message of peer %d: %w", id, ErrNotFound)
 	}
 	m.out.stats.Received++
 	err := m.receive(now, p, msg)
 	if err != nil {
 		m.out.stats.Malformed++
-		err = fmt.Errorf("host %d: %w", host, err)
+		err = fmt.Errorf("host %s: %w", p.Name, err)
 	}
 	return err
 }
@@ -110,7 +110,7 @@ func (m *Manager) drep(now Time, p *peer, r *DREP) error {
 }
 
 func (m *Manager) req(now Time, p *peer, q *REQ) {
-	if c := m.conns.passive[passiveKey{p.Host, q.SenderID}]; c != nil {
+	if c := m.conns.passive[passiveKey{p.ID, q.SenderID}]; c != nil {
 		m.out.stats.DuplicateREQ++
 		_ = m.shake.fire(now, c, evDuplicateREQ, args{})
 		return
@@ -122,7 +122,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 	}
 	from, _ := m.dir.at(p, Address{q.Tenant, q.SGID})
 	c := &conn{peer: p, passive: true, remoteID: q.SenderID, par: Params{
-		Function: q.PeerFunction, Tenant: q.Tenant, Peer: p.Host, PeerFunction: q.Function, PeerQPN: q.QPN,
+		Function: q.PeerFunction, Tenant: q.Tenant, Peer: p.ID, PeerName: p.Name, PeerFunction: q.Function, PeerQPN: q.QPN,
 		Shard: q.Offer.Shard, PeerShard: from.shard,
 		LocalGID: q.DGID, PeerGID: q.SGID, MTU: min(int(q.Offer.MTU), p.mtu), Ordered: q.Offer.Ordered,
 		CompleteInError: q.Offer.CompleteInError,
@@ -131,7 +131,7 @@ func (m *Manager) req(now Time, p *peer, q *REQ) {
 	m.conns.add(now, c)
 	m.shake.enter(now, c, StateReqReceived)
 	m.out.emit(Output{
-		Kind: OutRequest, ID: c.id, Function: c.par.Function, Peer: p.Host, Service: q.Service, Tenant: q.Tenant,
+		Kind: OutRequest, ID: c.id, Function: c.par.Function, Peer: p.ID, Service: q.Service, Tenant: q.Tenant,
 		LocalGID: q.DGID, PeerGID: q.SGID, PeerFunction: q.Function, PeerQPN: q.QPN, Ordered: q.Offer.Ordered, Private: q.Private,
 		CompleteInError: q.Offer.CompleteInError,
 	})
@@ -156,7 +156,7 @@ func (m *Manager) admit(now Time, p *peer, q *REQ) Reason {
 		m.out.stats.NoListener++
 		return ReasonNoListener
 	}
-	if !p.sources.Room(q.Function) || !m.conns.listens(q.PeerFunction, source{p.Host, q.Function}) || m.shake.room(now, q.PeerFunction) != nil {
+	if !p.sources.Room(q.Function) || !m.conns.listens(q.PeerFunction, source{p.ID, q.Function}) || m.shake.room(now, q.PeerFunction) != nil {
 		m.out.stats.LimitRefused++
 		return ReasonNoResources
 	}
@@ -184,7 +184,7 @@ func (m *Manager) rep(now Time, p *peer, r *REP) {
 func (m *Manager) rej(now Time, p *peer, r *REJ) {
 	var c *conn
 	if r.ReceiverID == 0 { // the sender withdraws its REQ
-		c = m.conns.passive[passiveKey{p.Host, r.SenderID}]
+		c = m.conns.passive[passiveKey{p.ID, r.SenderID}]
 	} else if c = m.conns.byID[r.ReceiverID]; c != nil && c.remoteID != 0 && c.remoteID != r.SenderID {
 		c = nil
 	}

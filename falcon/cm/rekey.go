@@ -32,11 +32,12 @@ func newRekeying(c *Config, p *peers, out *outbox) *rekeying {
 	return &rekeying{peers: p, out: out, timeout: c.RekeyTimeout, at: math.MaxInt64}
 }
 
-// give makes a peer seal with sa from now on.
+// give makes a peer seal with sa from now on. It does so also in a tenant that is no longer shared,
+// so that a rotation can end: the peer keeps its key for the day when the tenant is shared again.
 func (r *rekeying) give(u Use, sa SA) error {
-	p, err := r.sharing(u)
-	if err != nil {
-		return err
+	p := r.peers.byID[u.Peer]
+	if p == nil || u.Class >= numClasses || u.Shard >= MaxShards {
+		return fmt.Errorf("cm: %v: %w", u, ErrNotFound)
 	}
 	if err := sa.check(); err != nil {
 		return fmt.Errorf("cm: new receive SA for %v: %w", u, err)
@@ -69,7 +70,7 @@ func (r *rekeying) request(u Use, spi uint32) error {
 }
 
 func (r *rekeying) sharing(u Use) (*peer, error) {
-	if p := r.peers.byHost[u.Peer]; p != nil && p.tenants[u.Tenant] && u.Class < numClasses && u.Shard < MaxShards {
+	if p := r.peers.byID[u.Peer]; p != nil && p.tenants[u.Tenant] && u.Class < numClasses && u.Shard < MaxShards {
 		return p, nil
 	}
 	return nil, fmt.Errorf("cm: %v: %w", u, ErrNotFound)
@@ -103,7 +104,7 @@ func sortedUses[V any](s map[Use]V) []Use {
 
 // taken handles a new SA of a peer.
 func (r *rekeying) taken(now Time, p *peer, q *REKEY) {
-	u := Use{p.Host, q.Shard, q.Tenant, q.Class}
+	u := Use{p.ID, q.Shard, q.Tenant, q.Class}
 	if !p.tenants[u.Tenant] {
 		r.out.stats.TenantRefused++
 		return
@@ -127,7 +128,7 @@ func (r *rekeying) learn(p *peer, u Use, sa SA) {
 
 // acked handles a peer's confirmation that it seals with our SA.
 func (r *rekeying) acked(p *peer, a *REKEYACK) {
-	u := Use{p.Host, a.Shard, a.Tenant, a.Class}
+	u := Use{p.ID, a.Shard, a.Tenant, a.Class}
 	if sa, ok := p.rekeys[u]; !ok || sa.SPI != a.SPI {
 		return // for an SA that was replaced meanwhile, or a duplicate
 	}
@@ -138,7 +139,7 @@ func (r *rekeying) acked(p *peer, a *REKEYACK) {
 
 // requested handles a peer's request for another of our SAs.
 func (r *rekeying) requested(p *peer, q *REKEYREQ) {
-	u := Use{p.Host, q.Shard, q.Tenant, q.Class}
+	u := Use{p.ID, q.Shard, q.Tenant, q.Class}
 	if !p.tenants[u.Tenant] {
 		r.out.stats.TenantRefused++
 		return

@@ -21,7 +21,7 @@ type table struct {
 }
 
 type passiveKey struct {
-	host HostID
+	peer PeerID
 	id   uint32 // the peer's ID
 }
 
@@ -66,7 +66,7 @@ func (t *table) add(now Time, c *conn) {
 	c.par.ID = c.id
 	t.byID[c.id] = c
 	if c.passive {
-		t.passive[passiveKey{c.peer.Host, c.remoteID}] = c
+		t.passive[passiveKey{c.peer.ID, c.remoteID}] = c
 		c.peer.sources.Take(c.par.PeerFunction)
 	}
 	c.peer.conns++
@@ -78,7 +78,7 @@ func (t *table) remove(c *conn) {
 	t.timers.Stop(&c.timer)
 	delete(t.byID, c.id)
 	if c.passive {
-		delete(t.passive, passiveKey{c.peer.Host, c.remoteID})
+		delete(t.passive, passiveKey{c.peer.ID, c.remoteID})
 		c.peer.sources.Give(c.par.PeerFunction)
 	}
 	c.peer.conns--

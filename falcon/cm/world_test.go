@@ -16,8 +16,8 @@ const ms = Time(1_000_000)
 // loses what the receiver has not handled when it breaks (or part of it).
 type world struct {
 	now   Time
-	nodes map[HostID]*node
-	up    map[[2]HostID]bool
+	nodes map[PeerID]*node
+	up    map[[2]PeerID]bool
 	fatal func(format string, args ...any)
 	seed  int64
 }
@@ -32,7 +32,7 @@ const (
 
 type input struct {
 	kind inKind
-	from HostID
+	from PeerID
 	msg  []byte
 }
 
@@ -40,7 +40,8 @@ type input struct {
 // outputs for its functions.
 type node struct {
 	w     *world
-	host  HostID
+	host  PeerID // also the ID that its peers have for it
+	peers []PeerID
 	m     *Manager
 	cfg   Config
 	local []Endpoint
@@ -95,7 +96,7 @@ func (n *node) RxSA(u Use) (SA, error) {
 	return SA{Version: 0, SPI: spi, Key: bytes.Repeat([]byte{byte(spi), byte(spi >> 8), byte(spi >> 16), byte(spi >> 24)}, 4)}, nil
 }
 
-func (n *node) ForgetSAs(peer HostID) {
+func (n *node) ForgetSAs(peer PeerID) {
 	for u := range n.saGen {
 		if u.Peer == peer {
 			n.saGen[u]++
@@ -106,7 +107,7 @@ func (n *node) ForgetSAs(peer HostID) {
 
 // sealedBy returns the use of packets that a shard of a host seals for us, in the tenant of all
 // tests.
-func sealedBy(host HostID, shard uint8) Use { return Use{Peer: host, Shard: shard, Tenant: 7} }
+func sealedBy(host PeerID, shard uint8) Use { return Use{Peer: host, Shard: shard, Tenant: 7} }
 
 // shardOf returns the shard of a function: even and odd functions are on different shards.
 func shardOf(fn uint32) uint8 { return uint8(fn & 1) }
@@ -132,7 +133,7 @@ func (n *node) rekey(u Use) bool {
 }
 
 // openTo returns the open connections to a peer.
-func (n *node) openTo(peer HostID) (list []*record) {
+func (n *node) openTo(peer PeerID) (list []*record) {
 	for _, r := range n.conns {
 		if r.opened && !r.closed && r.params.Peer == peer {
 			list = append(list, r)
@@ -171,8 +172,8 @@ func (w *world) checkKeys() {
 			if !r.opened || r.closed {
 				continue
 			}
-			o := w.nodes[r.params.Peer]
-			for _, q := range o.openTo(n.host) {
+			o, me := n.is(r.params.Peer)
+			for _, q := range o.openTo(me) {
 				if q.params.LocalCID != r.params.RemoteCID || q.params.RemoteCID != r.params.LocalCID {
 					continue
 				}
@@ -189,19 +190,16 @@ func (w *world) checkKeys() {
 }
 
 func newWorld(fatal func(string, ...any)) *world {
-	return &world{nodes: map[HostID]*node{}, up: map[[2]HostID]bool{}, fatal: fatal, seed: 1}
+	return &world{nodes: map[PeerID]*node{}, up: map[[2]PeerID]bool{}, fatal: fatal, seed: 1}
 }
 
-func pair(a, b HostID) [2]HostID { return [2]HostID{min(a, b), max(a, b)} }
+func pair(a, b PeerID) [2]PeerID { return [2]PeerID{min(a, b), max(a, b)} }
 
 // add makes a NIC with functions 0 to 3, all in tenant 7; the GID of function f
 // of host h is 10.0.h.f.
-func (w *world) add(host HostID, peers ...HostID) *node {
-	n := &node{w: w, host: host, maxCIDs: 1 << 20, saGen: map[Use]uint32{}}
-	n.cfg = Config{Host: host}
-	for _, p := range peers {
-		n.cfg.Peers = append(n.cfg.Peers, Peer{Host: p, Tenants: []uint32{7}})
-	}
+func (w *world) add(host PeerID, peers ...PeerID) *node {
+	n := &node{w: w, host: host, peers: peers, maxCIDs: 1 << 20, saGen: map[Use]uint32{}}
+	n.cfg = Config{Host: HostID(host)}
 	for f := range uint32(4) {
 		n.local = append(n.local, Endpoint{7, gidOf(host, f), fnOf(host, f), shardOf(f)})
 	}
@@ -210,8 +208,21 @@ func (w *world) add(host HostID, peers ...HostID) *node {
 	return n
 }
 
-func fnOf(host HostID, f uint32) uint32    { return uint32(host)<<16 | f }
-func gidOf(host HostID, f uint32) [16]byte { return gid4(10, 0, host, byte(f)) }
+// peerOf describes a host to its peers.
+func peerOf(host PeerID) Peer {
+	return Peer{ID: host, Name: fmt.Sprint(host), Host: HostID(host), Tenants: []uint32{7}}
+}
+
+// is returns the node that an ID means at n, and the ID that n has there.
+func (n *node) is(id PeerID) (*node, PeerID) {
+	if id == Self {
+		return n, Self
+	}
+	return n.w.nodes[id], n.host
+}
+
+func fnOf(host PeerID, f uint32) uint32    { return uint32(host)<<16 | f }
+func gidOf(host PeerID, f uint32) [16]byte { return gid4(10, 0, byte(host), byte(f)) }
 
 // start begins a new process: nothing of the previous one remains.
 func (n *node) start() {
@@ -224,6 +235,11 @@ func (n *node) start() {
 	if err != nil {
 		n.w.fatal("New: %v", err)
 	}
+	for _, p := range n.peers {
+		if err := m.AddPeer(peerOf(p)); err != nil {
+			n.w.fatal("AddPeer: %v", err)
+		}
+	}
 	if err := m.SetEndpoints(n.local); err != nil {
 		n.w.fatal("SetEndpoints: %v", err)
 	}
@@ -233,12 +249,12 @@ func (n *node) start() {
 
 // setLink brings a link up or breaks it. Of n messages in flight when it breaks, each side still
 // gets keep(n).
-func (w *world) setLink(a, b HostID, up bool, keep func(int) int) {
+func (w *world) setLink(a, b PeerID, up bool, keep func(int) int) {
 	if w.up[pair(a, b)] == up {
 		return
 	}
 	w.up[pair(a, b)] = up
-	for _, side := range [][2]HostID{{a, b}, {b, a}} {
+	for _, side := range [][2]PeerID{{a, b}, {b, a}} {
 		n, from := w.nodes[side[0]], side[1]
 		if up {
 			n.inbox = append(n.inbox, input{kind: inUp, from: from})
@@ -305,8 +321,8 @@ func (w *world) settle() {
 	}
 }
 
-func (w *world) hosts() []HostID {
-	var hs []HostID
+func (w *world) hosts() []PeerID {
+	var hs []PeerID
 	for h := range w.nodes {
 		hs = append(hs, h)
 	}
@@ -338,9 +354,8 @@ func (n *node) drain() {
 	var o Output
 	for n.m.Next(&o) {
 		if o.Kind == OutSend {
-			if n.host == o.Peer || n.w.up[pair(n.host, o.Peer)] {
-				to := n.w.nodes[o.Peer]
-				to.inbox = append(to.inbox, input{from: n.host, msg: bytes.Clone(o.Msg)})
+			if to, from := n.is(o.Peer); to == n || n.w.up[pair(n.host, o.Peer)] {
+				to.inbox = append(to.inbox, input{from: from, msg: bytes.Clone(o.Msg)})
 			}
 			continue
 		}
@@ -382,10 +397,10 @@ func (n *node) note(r *record, o *Output) {
 			bad("twice")
 		}
 		r.opened, r.params = true, o.Params
-		if r.params.Peer == n.host && r.params.TxKey != nil {
+		if r.params.Peer == Self && r.params.TxKey != nil {
 			bad("a local connection with a key")
 		}
-		if r.params.Peer != n.host {
+		if r.params.Peer != Self {
 			sa, _ := n.RxSA(sealedBy(r.params.Peer, r.params.PeerShard)) // a device accepts its current SA, whatever it offered
 			r.params.RxSPI = sa.SPI
 		}
@@ -426,7 +441,7 @@ func (n *node) note(r *record, o *Output) {
 }
 
 // connect requests a connection from function f to function g of another host.
-func (n *node) connect(f uint32, to HostID, g uint32, service uint64) (uint32, error) {
+func (n *node) connect(f uint32, to PeerID, g uint32, service uint64) (uint32, error) {
 	id, err := n.m.Connect(n.w.now, ConnectRequest{
 		Function: fnOf(n.host, f), Tenant: 7, QPN: 16 + f, Service: service,
 		SGID: gidOf(n.host, f), DGID: gidOf(to, g), MTU: 1024, Ordered: true, Private: []byte("req"), CompleteInError: g&1 != 0,
@@ -530,18 +545,19 @@ func (w *world) checkRest() {
 	}
 	for _, e := range byCID {
 		p := e.p
-		o, ok := byCID[fmt.Sprint(p.Peer, p.RemoteCID)]
+		to, from := e.n.is(p.Peer)
+		o, ok := byCID[fmt.Sprint(to.host, p.RemoteCID)]
 		if !ok {
 			w.fatal("host %d: the other end of %+v is gone", e.n.host, p)
 			continue
 		}
 		q := o.p
-		sa, _ := o.n.RxSA(sealedBy(e.n.host, p.Shard))
+		sa, _ := o.n.RxSA(sealedBy(from, p.Shard))
 		if o.n == e.n {
 			sa = SA{}
 		}
 		want := Params{
-			ID: p.ID, Function: q.PeerFunction, Tenant: q.Tenant, QPN: q.PeerQPN, PeerQPN: q.QPN, Peer: o.n.host,
+			ID: p.ID, Function: q.PeerFunction, Tenant: q.Tenant, QPN: q.PeerQPN, PeerQPN: q.QPN, Peer: p.Peer, PeerName: p.PeerName,
 			PeerFunction: q.Function, Shard: q.PeerShard, PeerShard: shardOf(q.Function), LocalGID: q.PeerGID, PeerGID: q.LocalGID, LocalCID: q.RemoteCID, RemoteCID: q.LocalCID,
 			TxVersion: sa.Version, TxSPI: sa.SPI, TxKey: sa.Key, RxSPI: q.TxSPI,
 			TxDataPSN: q.RxDataPSN, TxReqPSN: q.RxReqPSN, TxRSN: q.RxRSN,

@@ -24,7 +24,7 @@ import (
 func TestAPeerWaitsForTheCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNIC(t)
-		m, sent := n.PeerMail(2), 0
+		m, sent := n.mail(2), 0
 		send := func() {
 			for range peerMailSize + 1 {
 				m.Message([]byte("x"))
@@ -59,7 +59,7 @@ func TestTheManagerIsToldOfAPeersLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	core.Client(0).Serve(func([]Order) {})
-	m := core.PeerMail(2)
+	m := core.Peers.Find("2").Mail
 	step := func() (messages int) {
 		var out CoreOutput
 		core.Step(1e9, &out)
@@ -98,15 +98,15 @@ func TestAPeerWithoutFunctionsIsExplained(t *testing.T) {
 	} {
 		n := newNIC(t, func(c *config.Config) { c.Peers[0].Tenants = tc.ours })
 		n.told()
-		if p := n.Peers()[0]; p.Note != "" {
+		if p := n.DescribePeers(nil)[0]; p.Note != "" {
 			t.Errorf("%s: %q while the peer is down", name, p.Note)
 		}
-		m := n.PeerMail(2)
+		m := n.mail(2)
 		m.Up()
 		hello := cm.Hello{Host: 2, Instance: 2, Endpoints: tc.says}
 		m.Message(cm.Encode(&hello))
 		n.told()
-		if p := n.Peers()[0]; !p.Up || (p.Note == "") != (tc.want == "") || !strings.Contains(p.Note, tc.want) {
+		if p := n.DescribePeers(nil)[0]; !p.Up || (p.Note == "") != (tc.want == "") || !strings.Contains(p.Note, tc.want) {
 			t.Errorf("%s: up %v, %q", name, p.Up, p.Note)
 		}
 	}
@@ -122,7 +122,7 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 	n := newNIC(t, func(c *config.Config) {
 		c.Peers[0].Functions = []config.PeerFunction{{Tenant: tenant, Address: hosts}}
 		third := c.Peers[0]
-		third.Host, third.Underlay = 3, netip.MustParseAddr("10.99.0.3")
+		third.Host, third.Underlay, third.Identity = 3, netip.MustParseAddr("10.99.0.3"), "vnic://test/host/3"
 		third.Functions = []config.PeerFunction{{Tenant: tenant, Address: netip.MustParseAddr("192.168.100.31")}}
 		c.Peers = append(c.Peers, third)
 	})
@@ -136,13 +136,13 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 			hello.Endpoints = append(hello.Endpoints, cm.Endpoint{Tenant: tenant, GID: a, Function: f})
 			ports.Ports = append(ports.Ports, cm.Port{Tenant: tenant, Addr: a, Function: f, MTU: 1400})
 		}
-		m := n.PeerMail(host)
+		m := n.mail(host)
 		m.Message(cm.Encode(&hello))
 		m.Message(cm.Encode(&ports))
 		n.told()
 	}
 	for _, h := range []cm.HostID{3, 2} {
-		n.PeerMail(h).Up()
+		n.mail(h).Up()
 		n.told()
 	}
 	mac := pfvf.LinkLocal(config.FunctionMAC(2, 0, 1))
@@ -160,7 +160,7 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 			t.Errorf("%s: offered by host %d, plain IP goes to %v", a, by, leads(a))
 		}
 	}
-	p := n.Peers()[1]
+	p := n.DescribePeers(nil)[1]
 	if p.Functions != 0 || p.Refused != 8 || !strings.Contains(p.Note, "192.168.100.21 of tenant 7: peers[] gives it to host 2; 192.168.100.11 of") || !strings.Contains(p.Note, "1 more") {
 		t.Errorf("shown: %+v", p)
 	}
@@ -174,10 +174,10 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 		t.Errorf("functions and ports are named in %d lines of the log: %q", named, n.log)
 	}
 	say(2, hosts.As16(), mac)
-	if by, has := n.Manager.CM.Offered(tenant, hosts.As16()); !has || by != 2 || !slices.Equal(leads(hosts), []uint8{2}) {
+	if by, has := n.Manager.CM.Offered(tenant, hosts.As16()); !has || by != n.id(2) || !slices.Equal(leads(hosts), []uint8{2}) {
 		t.Errorf("the owner is second: offered %v by host %d, plain IP goes to %v", has, by, leads(hosts))
 	}
-	if by, has := n.Manager.CM.Offered(tenant, mac); !has || by != 2 {
+	if by, has := n.Manager.CM.Offered(tenant, mac); !has || by != n.id(2) {
 		t.Errorf("the link-local address of its function: offered %v by host %d", has, by)
 	}
 	var err error
@@ -209,7 +209,7 @@ const (
 func newListener(t *testing.T) *nic {
 	n := newNIC(t, func(c *config.Config) {
 		other := c.Peers[0]
-		other.Host, other.Underlay = 3, netip.MustParseAddr("10.99.0.3")
+		other.Host, other.Underlay, other.Identity = 3, netip.MustParseAddr("10.99.0.3"), "vnic://test/host/3"
 		c.Peers = append(c.Peers, other)
 	})
 	client := n.Client(1)
@@ -223,7 +223,7 @@ func newListener(t *testing.T) *nic {
 }
 
 func meet(n *nic, host cm.HostID) *stranger {
-	s := &stranger{n: n, host: host, mail: n.PeerMail(host), ids: uint32(host) << 8}
+	s := &stranger{n: n, host: host, mail: n.mail(host), ids: uint32(host) << 8}
 	s.greet()
 	return s
 }
@@ -239,7 +239,7 @@ func (s *stranger) says(msg []byte) (answers [][]byte) {
 func (s *stranger) hears() (list [][]byte) {
 	s.n.Step(s.n.now, &s.n.out)
 	for _, m := range s.n.out.Messages {
-		if m.Host == s.host {
+		if m.Peer == s.n.id(s.host) {
 			list = append(list, m.Data)
 		}
 	}
@@ -309,7 +309,7 @@ func (s *stranger) connections(in cm.State) (list []control.Connection) {
 }
 
 func (s *stranger) up() bool {
-	for _, p := range s.n.Peers() {
+	for _, p := range s.n.DescribePeers(nil) {
 		if p.Host == s.host {
 			return p.Up
 		}
@@ -362,7 +362,7 @@ func TestAPeersMessageEndsNoNIC(t *testing.T) {
 			bad.mail.in.Drain(n.now)
 			mend()
 			bad.hears()
-			if bad.up() || !slices.Equal(n.out.Ends, []cm.HostID{2}) {
+			if bad.up() || !slices.Equal(n.out.Ends, []cm.PeerID{n.id(2)}) {
 				t.Errorf("the peer is there: %t, links that end: %v", bad.up(), n.out.Ends)
 			}
 			bad.hears()
@@ -439,7 +439,7 @@ func TestAPeersConnectionEndsNoNIC(t *testing.T) {
 			}
 		},
 		"a shard cannot carry out a decision": func(s *stranger, client *Client) {
-			client.Ask(conn.Request{Kind: conn.PeerFault, Function: uint32(vf(1)), N: uint32(s.host)})
+			client.Ask(conn.Request{Kind: conn.PeerFault, Function: uint32(vf(1)), N: uint32(s.n.id(s.host))})
 			client.Flush()
 			s.hears()
 		},
@@ -449,7 +449,7 @@ func TestAPeersConnectionEndsNoNIC(t *testing.T) {
 			bad, good := meet(n, 2), meet(n, 3)
 			good.connects()
 			breaks(bad, n.Client(1))
-			if bad.up() || !slices.Equal(n.out.Ends, []cm.HostID{2}) || n.faults != 1 {
+			if bad.up() || !slices.Equal(n.out.Ends, []cm.PeerID{n.id(2)}) || n.faults != 1 {
 				t.Errorf("the peer is there: %t, links that end: %v, %d faults", bad.up(), n.out.Ends, n.faults)
 			}
 			if !good.up() || len(good.connections(cm.StateEstablished)) != 1 {
@@ -477,25 +477,33 @@ func TestFaultsOfThisNICAreNotHidden(t *testing.T) {
 	n.Step(n.now, &n.out)
 }
 
+// endings is links whose End is told.
+type endings struct {
+	notes
+	end func(cm.PeerID, error)
+}
+
+func (e endings) End(peer cm.PeerID, reason error) { e.end(peer, reason) }
+
 // TestTheLinkOfAPeerEndsAfterAPanic checks that the link of a peer ends when handling its message
 // panicked.
 func TestTheLinkOfAPeerEndsAfterAPanic(t *testing.T) {
 	n := newListener(t)
 	bad := meet(n, 2)
 	n.failOnce()
-	done, ended := make(chan struct{}), make(chan uint8, 1)
+	done, ended := make(chan struct{}), make(chan cm.PeerID, 1)
 	go func() {
 		defer close(done)
-		n.Run(func() int64 { return n.now }, func(uint8, []byte) {}, func(host uint8, reason error) {
+		n.Run(func() int64 { return n.now }, endings{notes{}, func(peer cm.PeerID, reason error) {
 			if !errors.Is(reason, errFault) {
 				t.Error(reason)
 			}
-			ended <- host
-		})
+			ended <- peer
+		}})
 	}()
 	bad.mail.Message(bad.request())
-	if host := <-ended; host != 2 {
-		t.Errorf("the link to host %d ends", host)
+	if peer := <-ended; peer != n.id(2) {
+		t.Errorf("the link to peer %d ends", peer)
 	}
 	n.Halt()
 	<-done
