@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -138,6 +139,11 @@ func (n *NIC) newShards() (err error) {
 		if err != nil {
 			return err
 		}
+		var secret [32]byte
+		if _, err = io.ReadFull(n.deps.Rand, secret[:]); err != nil {
+			return fmt.Errorf("random numbers: %w", err)
+		}
+		s.UseSecret(secret)
 		s.UseClock(n.clock)
 		n.units = append(n.units, &unit{Shard: s})
 		shards = append(shards, s)

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"math/rand/v2"
 	"slices"
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -32,6 +33,8 @@ type Engine struct {
 	driven []transport.Driven // the wires that Run drives; the shard drives Falcon
 	sched  scheduler
 	shared verbs.Shared
+
+	secrets *rand.ChaCha8 // of functions' keys; nil: keys are numbered
 
 	functions []*Function
 	closed    Stats // counters of closed functions
@@ -70,6 +73,9 @@ func NewEngine(cfg Config) *Engine {
 	return e
 }
 
+// UseSecret makes the keys of functions made from now on unpredictable. Nobody else may know seed.
+func (e *Engine) UseSecret(seed [32]byte) { e.secrets = rand.NewChaCha8(seed) }
+
 // Stats sums the counters of all functions, closed ones included.
 func (e *Engine) Stats() Stats {
 	sum := e.closed
@@ -87,6 +93,9 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits,
 	f.sched = schedule{of: &e.sched, objects: &f.Objects, rate: new(credit.Bucket)}
 	f.destinations.links = f.Links
 	f.Init(&e.shared, mem, limits, out, &f.sched, &f.destinations)
+	if e.secrets != nil {
+		f.Regions.UseSecret(e.secrets.Uint64)
+	}
 	e.functions = append(e.functions, f)
 	return f
 }

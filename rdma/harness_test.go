@@ -109,6 +109,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 		if overLoopback && i == 1 {
 			h.e = w.hosts[0].e // two functions of one NIC
 		}
+		h.e.UseSecret([32]byte{byte(c.seed), byte(i)})
 		h.mem = queues.NewMemory([]queues.Region{{Addr: arenaBase, Mem: h.arena}})
 		h.fn = h.e.NewFunction(uint32(i+1), h.mem, c.limits, h)
 		cfg[i] = falcon.Config{Profile: falcon.Software(), Credits: h.credits}

@@ -106,6 +106,10 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 	return s, nil
 }
 
+// UseSecret sets the random seed that keys of memory are made from. It is called before there are
+// drivers.
+func (s *Shard) UseSecret(seed [32]byte) { s.rdma.UseSecret(seed) }
+
 // Join connects the shards of a NIC with each other. They are in order of their index. It is called
 // before the first Step.
 func Join(shards []*Shard) {

@@ -30,6 +30,7 @@
 //	owner                   the function, to its objects: features, addresses, events, counters
 //	violations, faults      what a driver did wrong, and how it is told; failures to inject
 //	domains                 protection and XRC domains
+//	keys                    keys that cannot be guessed
 //	mr, register, mw, sge   regions and windows, who may access them, lists of their memory
 //	shared                  what a shard's functions use together: timers, queues that are polled
 //	cq                      completions and their events
@@ -55,7 +56,7 @@
 //
 // The guest and the peer are hostile. Queue entries are copied once and the copy is checked. Every
 // access to guest memory goes through queues.Area, which turns a fault into an error. Numbers and
-// keys have generations and belong to one function. A driver that breaks the rules of a queue loses
+// keys have generations and belong to one function; keys, which peers use, cannot be guessed. A driver that breaks the rules of a queue loses
 // that queue and is told which rule it broke (Owner.Broke). An invalid request fails its queue
 // pair. Fixed limits bound what a queue pair has in flight.
 //

@@ -3,7 +3,6 @@ package verbs
 import (
 	"encoding/binary"
 	"errors"
-	"math/bits"
 
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -140,6 +139,7 @@ type Regions struct {
 	owner         *Owner
 	pds           *PDs
 	table         Table[MR]
+	keys          keys
 	windows       int // of table
 	registering   int // regions whose RegMR is in progress
 	pageListBytes int // of the regions' page lists, at most Limits.PageListBytes
@@ -161,19 +161,14 @@ func (r *Regions) setLimit(most int) {
 	r.table.SetLimit(max(most, r.count()) + max(r.owner.limits.Objects[abi.ObjectMW], r.windows))
 }
 
-// A key is a number of the table with the generation rotated into the low byte, which is the part
-// of a window's key that programs expect to choose.
-func numberKey(number uint32) uint32 { return bits.RotateLeft32(number, 8) }
-func keyNumber(key uint32) uint32    { return bits.RotateLeft32(key, -8) }
-
 // named returns the region or window with that key, nil if there is none.
-func (r *Regions) named(key uint32) *MR { return r.table.Get(keyNumber(key)) }
+func (r *Regions) named(key uint32) *MR { return r.table.Get(r.keys.number(key)) }
 
 // add assigns a key to m, if there is room.
 func (r *Regions) add(m *MR) bool {
 	n, ok := r.table.Add(m)
 	if ok {
-		m.key = numberKey(n)
+		m.key = r.keys.of(n)
 		m.pd.users++
 	}
 	return ok
@@ -202,7 +197,7 @@ func (r *Regions) remove(m *MR) {
 	}
 	m.valid, m.area = false, nil
 	m.pd.users--
-	r.table.Remove(keyNumber(m.key))
+	r.table.Remove(r.keys.number(m.key))
 }
 
 func (r *Regions) closeAll(vtime.Time) {

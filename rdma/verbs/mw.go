@@ -60,7 +60,7 @@ func (r *Regions) AllocMW(c *abi.AllocMW) (rkey uint32, st abi.Status) {
 
 // DeallocMW destroys a memory window, bound or not.
 func (r *Regions) DeallocMW(rkey uint32) abi.Status {
-	m := r.table.At(keyNumber(rkey))
+	m := r.table.At(r.keys.number(rkey))
 	if m == nil || !m.window {
 		return abi.StatusNotFound
 	}
@@ -71,7 +71,7 @@ func (r *Regions) DeallocMW(rkey uint32) abi.Status {
 // bind binds the window whose new key is rkey. A window of type 1 that is bound to no bytes becomes
 // free.
 func (r *Regions) bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCStatus {
-	w, m := r.table.At(keyNumber(rkey)), r.named(b.LKey)
+	w, m := r.table.At(r.keys.number(rkey)), r.named(b.LKey)
 	rights := uint32(RemoteRights | abi.AccessZeroBased)
 	switch {
 	case w == nil || !w.window || w.pd != pd:
@@ -79,7 +79,7 @@ func (r *Regions) bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCS
 	case w.type1 && b.Length == 0:
 		w.unbind()
 		free := &MR{owner: r.owner, pd: pd, window: true, type1: true}
-		free.key = numberKey(r.table.Replace(keyNumber(rkey), free, uint8(rkey)))
+		free.key = r.keys.of(r.table.Replace(r.keys.number(rkey), free, uint8(rkey)))
 		return abi.WCSuccess
 	case w.type1:
 		rights = RemoteRights
@@ -102,7 +102,7 @@ func (r *Regions) bind(pd *PD, to *Bindings, rkey uint32, b *abi.BindMW) abi.WCS
 	if b.Access&abi.AccessZeroBased != 0 {
 		bound.iova = 0
 	}
-	bound.key = numberKey(r.table.Replace(keyNumber(rkey), bound, uint8(rkey)))
+	bound.key = r.keys.of(r.table.Replace(r.keys.number(rkey), bound, uint8(rkey)))
 	m.windows++
 	return abi.WCSuccess
 }

@@ -131,7 +131,7 @@ func (g *Registration) replace() abi.Status {
 	old.valid = false
 	old.pd.users--
 	m.pd.users++
-	m.key = numberKey(r.table.Replace(keyNumber(old.key), m, generation))
+	m.key = r.keys.of(r.table.Replace(r.keys.number(old.key), m, generation))
 	return abi.StatusOK
 }
 
@@ -228,7 +228,7 @@ func (r *Regions) AllocMR(c *abi.AllocMR) (keys abi.RegMRResult, st abi.Status) 
 // fastRegister gives memory to a free region, whose new key is key. Work that uses an earlier
 // registration cannot reach the new memory.
 func (r *Regions) fastRegister(pd *PD, key uint32, c *abi.FastReg) abi.WCStatus {
-	old := r.table.At(keyNumber(key))
+	old := r.table.At(r.keys.number(key))
 	span := queues.Span{PageShift: c.PageShift, Offset: c.Offset, Length: c.Length}
 	switch {
 	case old == nil || old.fast == 0 || old.valid || old.pd != pd,
@@ -245,6 +245,6 @@ func (r *Regions) fastRegister(pd *PD, key uint32, c *abi.FastReg) abi.WCStatus 
 		owner: r.owner, pd: pd, access: c.Access, iova: c.IOVA, length: c.Length, skew: uint64(c.Offset), area: area, valid: true, fast: old.fast,
 	}
 	r.pageListBytes += area.Footprint() - old.footprint()
-	m.key = numberKey(r.table.Replace(keyNumber(key), m, uint8(key)))
+	m.key = r.keys.of(r.table.Replace(r.keys.number(key), m, uint8(key)))
 	return abi.WCSuccess
 }
