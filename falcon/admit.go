@@ -49,7 +49,7 @@ func (tgt *target) admit(head, oldest bool) bool {
 // refuseResource queues a resource NACK for a request that there is no room for.
 func (tgt *target) refuseResource(psn uint32, request bool) wire.Drop {
 	tgt.conn.e.stats.RedZone++
-	tgt.conn.rx.queueNack(nackEntry{psn: psn, code: wire.NackResource, request: request})
+	tgt.rx.queueNack(nackEntry{psn: psn, code: wire.NackResource, request: request})
 	return wire.DropResource
 }
 
@@ -96,14 +96,19 @@ func (tgt *target) evict(s *share) bool {
 		k := s.cells.First()
 		if k.req != nil && (s != tgt.conn.share || k.conn.requestCells > tgt.conn.requestCells+1) {
 			tgt.conn.e.stats.Evicted++
-			k.conn.rx.queueNack(nackEntry{psn: k.req.psn, code: wire.NackResource})
-			k.conn.target.forget(k.req)
+			k.conn.target.giveUp(k.req)
 			return true
 		}
 		k.age.Remove() // examine this cell last next time
 		s.cells.PushBack(&k.age, k)
 	}
 	return false
+}
+
+// giveUp forgets a push whose cell another one takes, and tells the peer.
+func (tgt *target) giveUp(req *request) {
+	tgt.rx.queueNack(nackEntry{psn: req.psn, code: wire.NackResource})
+	tgt.forget(req)
 }
 
 // armReclaim starts the timer that reclaims what the connection holds for its peer.

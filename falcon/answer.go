@@ -17,16 +17,20 @@ func (tgt *target) withULP(rsn uint32) *request {
 // AckPush accepts a push that EvPush delivered. Its packet is acknowledged to the peer only now
 // (Falcon §6.1.1.1). An unknown RSN is ignored, because the initiator may have withdrawn the push.
 func (c *Conn) AckPush(now Time, rsn uint32) {
-	req := c.target.withULP(rsn)
+	c.target.ackPush(now, rsn)
+}
+
+func (tgt *target) ackPush(now Time, rsn uint32) {
+	req := tgt.withULP(rsn)
 	if req == nil || !req.push {
 		return
 	}
-	c.rx.data.acknowledge(req.psn)
-	c.rx.coalesce(now, halfPacket)
+	tgt.rx.data.acknowledge(req.psn)
+	tgt.rx.coalesce(now, halfPacket)
 	if req.ackReq {
-		c.rx.ackSoon()
+		tgt.rx.ackSoon()
 	}
-	c.target.finish(req)
+	tgt.finish(req)
 }
 
 // NackPush refuses a push that EvPush delivered. After wire.NackRNR the peer sends the push again
@@ -34,33 +38,37 @@ func (c *Conn) AckPush(now Time, rsn uint32) {
 // then. NackCIE (Falcon §8.5.3.5), NackNRE, NackCID and NackXLR end the push with ulpCode. NackCID
 // and NackXLR may also refuse a pull.
 func (c *Conn) NackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode uint8) {
-	req := c.target.withULP(rsn)
+	c.target.nackPush(now, rsn, code, rnr, ulpCode)
+}
+
+func (tgt *target) nackPush(now Time, rsn uint32, code wire.NackCode, rnr, ulpCode uint8) {
+	req := tgt.withULP(rsn)
 	if req == nil {
 		return
 	}
 	if !req.push {
 		if code == wire.NackRNR {
-			c.RNRPull(now, rsn, rnr)
+			tgt.rnrPull(now, rsn, rnr)
 			return
 		}
-		c.rx.queueNack(nackEntry{psn: req.psn, code: code, ulpCode: ulpCode, request: true})
+		tgt.rx.queueNack(nackEntry{psn: req.psn, code: code, ulpCode: ulpCode, request: true})
 		resync := wire.ResyncRemoteXLR
 		if code == wire.NackCID {
 			resync = wire.ResyncCID
 		}
-		c.target.refusePull(now, req, resync)
+		tgt.refusePull(now, req, resync)
 		return
 	}
 	req.nack, req.rnr, req.ulpCode = code, rnr, ulpCode
 	if code == wire.NackRNR {
 		req.state, req.since = requestNotReady, now+wire.RNRTimeout(rnr)
-		c.target.holdFrom(req)
+		tgt.holdFrom(req)
 	} else {
 		req.state, req.since = requestRefused, now
-		c.target.endHold(req)
+		tgt.endHold(req)
 	}
-	c.target.nackRefused(req)
-	c.target.armReclaim(now)
+	tgt.nackRefused(req)
+	tgt.armReclaim(now)
 }
 
 // refusePull ends a pull that gets no data. The pull request is already acknowledged, so the
@@ -89,24 +97,28 @@ func (tgt *target) finish(req *request) {
 // ErrTooLong if length is more than was requested, ErrNoTransaction if there is no such pull, and
 // ErrClosed.
 func (c *Conn) RespondPull(now Time, rsn uint32, tag uint64, length int) error {
-	if c.closed {
+	return c.target.respondPull(now, rsn, tag, length)
+}
+
+func (tgt *target) respondPull(now Time, rsn uint32, tag uint64, length int) error {
+	if tgt.conn.closed {
 		return ErrClosed
 	}
-	req := c.target.withULP(rsn)
+	req := tgt.withULP(rsn)
 	if req == nil || req.push {
 		return ErrNoTransaction
 	}
-	if length < 0 || length > req.length || length > c.cfg.MTU {
+	if length < 0 || length > req.length || length > tgt.conn.cfg.MTU {
 		return ErrTooLong
 	}
-	t := c.e.contexts.newTxn(c, TxnPullData)
+	t := tgt.conn.e.contexts.newTxn(tgt.conn, TxnPullData)
 	t.rsn, t.tag, t.length, t.state, t.started = rsn, tag, int32(length), pullDataUlpRx, now
-	c.target.finish(req)
-	c.target.responses++
+	tgt.finish(req)
+	tgt.responses++
 	t.enlist(inStalled)
-	c.target.startResponse(t, false)
+	tgt.startResponse(t, false)
 	if t.in == inStalled {
-		c.target.armReclaim(now)
+		tgt.armReclaim(now)
 	}
 	return nil
 }
@@ -139,39 +151,47 @@ func (tgt *target) queueResponse(t *txn) {
 // pull again after the timeout of index rnr (Falcon §8.5.3.4). The peer sees no sign of this,
 // except that on an ordered connection later pushes are NACKed.
 func (c *Conn) RNRPull(now Time, rsn uint32, rnr uint8) {
-	req := c.target.withULP(rsn)
+	c.target.rnrPull(now, rsn, rnr)
+}
+
+func (tgt *target) rnrPull(now Time, rsn uint32, rnr uint8) {
+	req := tgt.withULP(rsn)
 	if req == nil || req.push {
 		return
 	}
 	req.rnr = rnr
-	c.target.redeliverAt(req, now+wire.RNRTimeout(rnr))
-	c.target.holdFrom(req)
+	tgt.redeliverAt(req, now+wire.RNRTimeout(rnr))
+	tgt.holdFrom(req)
 }
 
 // DeferPull postpones a pull that EvPull delivered: the engine delivers it again at the time until.
 // An ordered connection delivers nothing later before that. It is meant for a ULP that is short of
 // its own resources; the peer receives no answer.
 func (c *Conn) DeferPull(now Time, rsn uint32, until Time) {
-	req := c.target.withULP(rsn)
+	c.target.deferPull(now, rsn, until)
+}
+
+func (tgt *target) deferPull(now Time, rsn uint32, until Time) {
+	req := tgt.withULP(rsn)
 	if req == nil || req.push {
 		return
 	}
-	c.target.redeliverAt(req, max(until, now))
-	if !c.cfg.Ordered || int32(req.rsn-c.target.next) >= 0 {
+	tgt.redeliverAt(req, max(until, now))
+	if !tgt.conn.cfg.Ordered || int32(req.rsn-tgt.next) >= 0 {
 		return
 	}
-	c.target.next = req.rsn
-	for n := range c.target.pending.Capacity() {
-		later := c.target.pending.At(c.target.base, req.rsn+n) // req itself is not ready
+	tgt.next = req.rsn
+	for n := range tgt.pending.Capacity() {
+		later := tgt.pending.At(tgt.base, req.rsn+n) // req itself is not ready
 		if later == nil || later.state != requestQueued {
 			continue
 		}
 		later.withdraw()
 		if later.push {
-			c.target.keep(later)
+			tgt.keep(later)
 		}
 	}
-	c.target.armReclaim(now)
+	tgt.armReclaim(now)
 }
 
 // redeliverAt schedules another delivery of a pull.

@@ -195,7 +195,7 @@ func TestCreditsChanged(t *testing.T) {
 func TestConnectionCredits(t *testing.T) {
 	function := credit.New(nil, credit.NoLimit())
 	s := newSingle(t, testProfile(), func(c *falcon.ConnConfig) {
-		c.Credits, c.CreditLimit = function, credit.Cost{2, 100, 2, 100, 2, 100}
+		c.Credits = credit.New(function, credit.Cost{2, 100, 2, 100, 2, 100})
 	})
 	s.push(2)
 	if err := s.c.Push(s.now, 3, 10); !errors.Is(err, falcon.ErrXoff) {

@@ -83,11 +83,8 @@ func TestCase66_EveryCompletionCode(t *testing.T) {
 			}
 			p.ae.Receive(p.Now, falcon.Packet{Data: append(h.Append(nil), make([]byte, 101)...)})
 		}, want: falcon.CmplOpErr},
-		{name: "no credit left", edit: func(cfg *falcon.ConnConfig) {
-			cfg.NoFlowControl, cfg.CreditLimit = true, credit.Cost{1, 100, 1, 100, 1, 100}
-		}, run: func(p *pair) { p.push(p.a, 100, 2, 1) }, want: falcon.CmplLocalRsrc},
 		{name: "more than all credit", edit: func(cfg *falcon.ConnConfig) {
-			cfg.NoFlowControl, cfg.CreditLimit = true, credit.Cost{4, 3, 4, 3, 1, 1}
+			cfg.Credits = credit.New(nil, credit.Cost{4, 3, 4, 3, 1, 1})
 		}, run: func(p *pair) { p.pull(p.a, 100, 2); p.push(p.a, 4000, 1) }, want: falcon.CmplUlpCdtErr},
 		{name: "connection closed", run: func(p *pair) { p.push(p.a, 100, 1); p.a.Close(p.Now) }, want: falcon.CmplDeadConn, dead: true},
 		{name: "peer gone", run: func(p *pair) {

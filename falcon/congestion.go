@@ -84,7 +84,7 @@ func newRateUpdate(e *Engine) rateUpdate {
 // the policy does not admit it. Packets acknowledged meanwhile count towards the next event (Falcon
 // §10.6.1).
 func (u *rateUpdate) raise(now Time, c *Conn) {
-	g, cfg := &c.cc, u.cfg
+	g, cfg := &c.flight.cc, u.cfg
 	if g.pending {
 		u.e.stats.RUEBusy++
 		return
@@ -145,9 +145,10 @@ func (u *rateUpdate) expired(now Time) {
 		if c.closed {
 			continue
 		}
-		c.cc.pending = false
-		r.State.Select = c.cc.state.Select // a result does not contain it
-		c.cc.state = r.State
+		g := &c.flight.cc
+		g.pending = false
+		r.State.Select = g.state.Select // a result does not contain it
+		g.state = r.State
 		c.rateUpdated(r.IPG, r.Repath)
 		c.enqueue()
 	}
@@ -159,9 +160,9 @@ func (u *rateUpdate) expired(now Time) {
 // rateUpdated applies a result whose State is already in force. A new timeout holds for packets in
 // flight too (Falcon §10.6.2.2).
 func (c *Conn) rateUpdated(ipg uint32, repath bool) {
-	c.cc.ipg = uint16(min(ipg, cc.MaxIPG))
+	c.flight.cc.ipg = uint16(min(ipg, cc.MaxIPG))
 	if repath {
-		c.cc.path++
+		c.flight.cc.path++
 		c.e.stats.Repaths++
 	}
 	c.flight.arm()
@@ -179,18 +180,19 @@ func (u *rateUpdate) delaySample(now Time, p *Packet, typ rue.Type, t1, t2 uint3
 
 const longPathAfter = int64(time.Second)
 
-// watchDelay looks for a long path after each acknowledgement.
-func (c *Conn) watchDelay(now Time) {
-	g := &c.cc
+// delayTooLong looks for a long path after each acknowledgement. It returns true once, when it has
+// found one.
+func (g *congestion) delayTooLong(now Time) bool {
 	if s := &g.state; s.BaseDelay == 0 || s.Delay < s.BaseDelay || s.Fcwnd > cc.One {
 		g.longPath, g.longSince = false, 0
-		return
+		return false
 	}
 	if g.longSince == 0 {
 		g.longSince = now
 	}
-	if !g.longPath && now-g.longSince >= longPathAfter {
-		g.longPath = true
-		c.emit(EvLongPath)
+	if g.longPath || now-g.longSince < longPathAfter {
+		return false
 	}
+	g.longPath = true
+	return true
 }

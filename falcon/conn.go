@@ -15,16 +15,11 @@ type ConnConfig struct {
 	MTU                           int    // largest ULP part (headers and data) of one packet, bytes
 	Protocol                      wire.Protocol
 	Ordered                       bool
-	// NoFlowControl is for ULP queues that share connections (Falcon §8.2.3). A Push or Pull
-	// without room does not fail with ErrXoff. It completes at once with CmplLocalRsrc, or with
-	// CmplUlpCdtErr if waiting would not help.
-	NoFlowControl bool
 
 	TxDataPSN, TxReqPSN, RxDataPSN, RxReqPSN uint32 // initial PSNs
 	TxRSN, RxRSN                             uint32 // initial RSNs
 
-	Credits     *credit.Node // function's node; nil: Config.Credits of the engine
-	CreditLimit credit.Cost  // limit of the connection's own node below it; zero: no node of its own
+	Credits *credit.Node // charged by the connection; nil: Config.Credits of the engine
 	// GiveUp, if not 0, overrides Profile.GiveUp, and Profile.TxnTimeout if that is shorter. With
 	// Forever nothing times out.
 	GiveUp Time
@@ -36,9 +31,10 @@ const Forever Time = math.MaxInt64
 
 // Conn is one end of a connection. Only the engine's goroutine may call its methods.
 //
-// It consists of parts with their own state and methods. Conn's own methods are what the ULP calls
-// and what a packet of the peer does; they call the parts. A part that needs another one reaches it
-// through its pointer to the connection: r.conn.flight.
+// It consists of parts with their own state and methods. A part has its neighbours by name
+// (ini.flight, tgt.rx). Through its pointer to the connection it uses only what belongs to the whole:
+// configuration, engine, credits, events and place in the scheduler. Conn's own methods are what
+// takes several parts: a packet is written, an acknowledgement received, the connection closed.
 //
 // Fields, here and in the parts, are ordered by use, so that a packet touches few cache lines when
 // thousands of connections take turns. Prefetch depends on this order, and
@@ -55,17 +51,16 @@ type Conn struct {
 
 	cfg ConnConfig
 
-	nextConn     *Conn // next connection in its chain of connTable
-	cells        int32 // cells of the pool that the connection holds
-	requestCells int32 // how many of them hold payload of the peer's requests
+	nextConn *Conn // next connection in its chain of connTable
 
-	rx        receiver   // what arrived and how it is acknowledged
-	credits   credits    // what its transactions are charged to
-	target    target     // the peer's requests
-	flight    flight     // what was sent and not acknowledged
-	tx        sender     // what waits to be sent
-	initiator initiator  // this side's requests
-	cc        congestion // windows and timeout that congestion control has set
+	tx           sender    // what waits to be sent
+	cells        int32     // cells of the pool that the connection holds
+	requestCells int32     // how many of them hold payload of the peer's requests
+	rx           receiver  // what arrived and how it is acknowledged
+	credits      credits   // what its transactions are charged to
+	target       target    // the peer's requests
+	flight       flight    // what was sent and not acknowledged, congestion control
+	initiator    initiator // this side's requests
 }
 
 // Config returns the parameters of the connection.
@@ -88,7 +83,7 @@ func (c *Conn) Closed() bool { return c.closed }
 
 // Path returns a number that changes whenever congestion control asks for another network path
 // (Falcon §10.4).
-func (c *Conn) Path() uint8 { return c.cc.path }
+func (c *Conn) Path() uint8 { return c.flight.cc.path }
 
 // CID is a connection identifier of 24 bits, allocated by the receiver.
 type CID = uint32
@@ -117,17 +112,18 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 		return nil, ErrTooManyConns
 	}
 	c := &Conn{e: e, cfg: cfg, credits: credits{node: cfg.Credits, e: e}}
-	c.rx.conn, c.target.conn, c.tx.conn, c.flight.conn, c.initiator.conn = c, c, c, c, c
+	c.tx.conn, c.tx.flight = c, &c.flight
+	c.rx.conn = c
+	c.target.conn, c.target.rx = c, &c.rx
+	c.flight.conn, c.flight.target, c.flight.initiator = c, &c.target, &c.initiator
+	c.initiator.conn, c.initiator.rx, c.initiator.flight = c, &c.rx, &c.flight
 	if c.credits.node == nil {
 		c.credits.node = e.cfg.Credits
-	}
-	if cfg.CreditLimit != (credit.Cost{}) {
-		c.credits.node = credit.New(c.credits.node, cfg.CreditLimit)
 	}
 	if c.cfg.GiveUp == 0 {
 		c.cfg.GiveUp = e.profile.GiveUp
 	}
-	e.profile.CC.Init(&c.cc.state)
+	e.profile.CC.Init(&c.flight.cc.state)
 	c.initiator.base, c.initiator.next = cfg.TxRSN, cfg.TxRSN
 	c.target.base, c.target.next = cfg.RxRSN, cfg.RxRSN
 	c.flight.requests.base, c.flight.requests.next = cfg.TxReqPSN, cfg.TxReqPSN
@@ -135,7 +131,7 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 	distance := uint8(min(max(e.profile.OOODistance, 1), wire.DataWindow))
 	c.rx.requests = rxWindow{base: cfg.RxReqPSN, size: wire.RequestWindow, distance: distance}
 	c.rx.data = rxWindow{base: cfg.RxDataPSN, size: wire.DataWindow, distance: distance}
-	c.cc.lastEvent = longAgo
+	c.flight.cc.lastEvent = longAgo
 	c.tx.random = cfg.LocalCID<<8 | 1
 	c.tx.drawSpacing()
 	e.conns.add(c)

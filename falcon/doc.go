@@ -19,20 +19,23 @@
 //
 // # A connection
 //
-// A Conn consists of parts. Each is a struct with its own state and methods, in a named field, so a
-// call names the owner: c.rx.coalesce, c.flight.arm.
+// A Conn consists of parts. Each is a struct with its own state and methods, in a named field, and
+// has the parts that it calls by name: tgt.rx.coalesce, ini.flight.resync.
 //
 //	initiator  the transactions that this side began: credits, RSN order, timeout   initiator.go
 //	target     the peer's requests: delivery in RSN order, holds, what is refused    target.go, admit.go, answer.go
-//	tx         what waits to be sent: gating, pacing, the packet itself              sender.go
-//	flight     what was sent and not acknowledged: windows, loss, probes             flight.go, recovery.go
+//	tx         what waits to be sent: which packet is next, pacing                   sender.go
+//	flight     what was sent and not acknowledged: windows, loss, probes,            flight.go, recovery.go,
+//	           congestion control with its events to the RUE                         congestion.go
 //	rx         what arrived: windows, coalesced acknowledgements, NACKs              receiver.go
-//	cc         congestion control: windows and timeout, events to the RUE            congestion.go
 //	credits    the connection's node of the credit tree                              credits.go
 //
-// Conn's own methods are what the ULP calls and what each packet of the peer does (receive.go). The
-// engine has what connections share: scheduler (schedule.go), memory (contexts.go), timers and
-// events (engine.go), and the connections that wait for credits (initiator.go).
+//	tx ──▶ flight ◀──▶ initiator ──▶ rx ◀── target ◀── flight
+//
+// Conn's own methods are what takes several parts: writing a packet (sender.go), receiving an
+// acknowledgement (receive.go), closing (conn.go). The engine has what connections share: scheduler
+// (schedule.go), memory (contexts.go), timers and events (engine.go), and the connections that wait
+// for credits (initiator.go).
 //
 // # Driving an engine
 //

@@ -118,7 +118,7 @@ const (
 	CmplLocalTO       Completion = 0x8 // timed out
 	CmplOpErr         Completion = 0x9 // pull data larger than requested
 	CmplDeadConn      Completion = 0xA // connection not alive
-	CmplLocalRsrc     Completion = 0xB // local resources exceeded, on a connection without flow control
+	CmplLocalRsrc     Completion = 0xB // local resources exceeded; the engine has ErrXoff instead
 	CmplUlpCdtErr     Completion = 0xC // costs more than a limit allows at all
 	CmplRemoteErr     Completion = 0xD // remote xLR drop or remote error
 	CmplLocalXlr      Completion = 0xF // dropped locally: the ULP could not supply the data

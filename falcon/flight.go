@@ -8,10 +8,10 @@ import (
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// flight holds the packets that were sent and are not acknowledged, and finds those that are lost.
+// flight holds the packets that were sent and are not acknowledged, the windows that limit them, and
+// finds those that are lost.
 // flight.go has the acknowledgements, recovery.go the losses.
 type flight struct {
-	lastRNR        Time     // when the last RNR NACK was received
 	data, requests txWindow // push and pull data; pull requests
 
 	conn       *Conn
@@ -21,6 +21,12 @@ type flight struct {
 	probeFrom  Time           // when an acknowledgement was last received, or a probe sent
 	timer      timer.Handle   // fires no later than the next of these packets is due
 	probes     uint8          // tail loss probes since the last acknowledgement
+
+	cc      congestion
+	lastRNR Time // when the last RNR NACK was received
+
+	target    *target    // whose responses, and
+	initiator *initiator // whose requests are in flight
 }
 
 // arrivals holds what acknowledgements say about when packets arrive.
@@ -38,6 +44,28 @@ func (f *flight) window(kind TxnKind) *txWindow {
 		return &f.requests
 	}
 	return &f.data
+}
+
+// maySend is the gating function for new packets (Falcon §9.1.2).
+func (f *flight) maySend(kind TxnKind) bool {
+	p := &f.conn.e.profile
+	w, size, slack := &f.data, p.DataTxWindow, p.DataOWNSlack
+	if kind == TxnPull {
+		w, size, slack = &f.requests, p.ReqTxWindow, p.ReqOWNSlack
+	}
+	if w.paused {
+		if w.inFlight() > slack {
+			return false
+		}
+		w.paused = false
+	}
+	return w.inFlight() < min(f.cc.fcwnd(), size) && (kind == TxnPullData || uint32(w.outstanding) < f.cc.ncwnd())
+}
+
+// mayResend is the gating function for retransmissions.
+func (f *flight) mayResend(t *txn) bool {
+	w := f.window(t.kind)
+	return t.psn-w.base < f.cc.fcwnd() && (t.kind == TxnPullData || uint32(w.resent) < f.cc.ncwnd())
 }
 
 // ackTimes are the times of an ACK: now, and when the packet was sent that the peer received last.
@@ -97,7 +125,7 @@ func (f *flight) packetAcked(t *txn, times *ackTimes) {
 	}
 	t.packetDone = true
 	w.remove(t.psn)
-	f.conn.cc.countAcked()
+	f.cc.countAcked()
 	if t.kind != TxnPullData {
 		w.outstanding--
 	}
@@ -108,14 +136,14 @@ func (f *flight) packetAcked(t *txn, times *ackTimes) {
 		if t.resync != 0 {
 			code = t.code
 		}
-		f.conn.target.responseDone(t, code)
+		f.target.responseDone(t, code)
 	case t.done:
-		f.conn.initiator.release(t)
+		f.initiator.release(t)
 	case t.resync != 0:
-		f.conn.initiator.complete(t, t.code)
+		f.initiator.complete(t, t.code)
 	case t.kind == TxnPush:
 		t.state = pushDataAckd
-		f.conn.initiator.complete(t, CmplAck)
+		f.initiator.complete(t, CmplAck)
 	default:
 		t.state = pullReqAckd
 	}

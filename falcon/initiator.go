@@ -15,6 +15,8 @@ type initiator struct {
 	parkRSN uint32      // RSN of the first of them; may be lower
 
 	conn       *Conn
+	rx         *receiver        // of responses
+	flight     *flight          // with the requests sent
 	base, next uint32           // RSN: oldest not reported, next to assign
 	txns       ring.Window[txn] // by RSN
 	timer      timer.Handle     // fires no later than the timeout of the oldest transaction
@@ -54,11 +56,16 @@ func (ini *initiator) push(now Time, tag uint64, length int, last bool) error {
 // MaxPullHeader, and the response up to respLen bytes. Exactly one EvPullDone with tag follows. Its
 // errors are those of Push.
 func (c *Conn) Pull(now Time, tag uint64, reqLen, respLen int) error {
-	if reqLen < 0 || reqLen > min(c.cfg.MTU, MaxPullHeader) || respLen < 0 || respLen > c.cfg.MTU {
+	return c.initiator.pull(now, tag, reqLen, respLen)
+}
+
+func (ini *initiator) pull(now Time, tag uint64, reqLen, respLen int) error {
+	mtu := ini.conn.cfg.MTU
+	if reqLen < 0 || reqLen > min(mtu, MaxPullHeader) || respLen < 0 || respLen > mtu {
 		return ErrTooLong
 	}
-	cost := credit.PullCost(respLen, c.e.cfg.CreditCell)
-	t, err := c.initiator.issue(now, TxnPull, tag, reqLen, &cost)
+	cost := credit.PullCost(respLen, ini.conn.e.cfg.CreditCell)
+	t, err := ini.issue(now, TxnPull, tag, reqLen, &cost)
 	if err != nil {
 		return err
 	}
@@ -80,8 +87,8 @@ func (ini *initiator) issue(now Time, kind TxnKind, tag uint64, length int, cost
 	offered := ini.offered
 	ini.offered = false
 	if !ini.hasRoom() || !ini.conn.credits.take(cost) {
-		if ini.conn.cfg.NoFlowControl || ini.conn.credits.aboveLimit(cost) {
-			ini.reject(kind, tag, cost)
+		if ini.conn.credits.aboveLimit(cost) {
+			ini.reject(kind, tag)
 			return nil, nil
 		}
 		ini.wait(cost, offered)
@@ -97,16 +104,13 @@ func (ini *initiator) issue(now Time, kind TxnKind, tag uint64, length int, cost
 	return t, nil
 }
 
-// reject completes a transaction that was never begun (Falcon §8.2.3). It takes no RSN, so nothing
-// waits for it.
-func (ini *initiator) reject(kind TxnKind, tag uint64, cost *credit.Cost) {
+// reject completes a transaction that costs more than a limit allows (Falcon §8.2.3). It was never
+// begun and takes no RSN, so nothing waits for it.
+func (ini *initiator) reject(kind TxnKind, tag uint64) {
 	ev := &ini.conn.emit(EvPushDone).ev
-	ev.Tag, ev.Code = tag, CmplLocalRsrc
+	ev.Tag, ev.Code = tag, CmplUlpCdtErr
 	if kind == TxnPull {
 		ev.Kind = EvPullDone
-	}
-	if ini.conn.credits.aboveLimit(cost) {
-		ev.Code = CmplUlpCdtErr
 	}
 	ini.conn.e.stats.Rejected++
 	ini.conn.e.stats.Completions[ev.Code]++
@@ -292,7 +296,7 @@ func (ini *initiator) expire(t *txn) {
 	if t.resync != 0 {
 		code = t.code
 	} else if !t.packetDone {
-		ini.conn.flight.resync(t, wire.ResyncTimeout, CmplLocalTO)
+		ini.flight.resync(t, wire.ResyncTimeout, CmplLocalTO)
 	}
 	ini.complete(t, code)
 }
@@ -311,7 +315,7 @@ func (ini *initiator) expired(now Time) {
 		if t.done || t.started < 0 {
 			continue
 		}
-		if at := max(t.started, ini.conn.flight.lastRNR) + limit; at > now {
+		if at := max(t.started, ini.flight.lastRNR) + limit; at > now {
 			next = min(next, at)
 			continue
 		}
@@ -323,37 +327,37 @@ func (ini *initiator) expired(now Time) {
 	}
 }
 
-// onPullData completes a pull of the initiator (Falcon §8.4.3.2).
-func (c *Conn) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
-	if d := c.rx.data.check(h.PSN); d != wire.DropNone {
-		c.rx.coalesce(now, wholePacket)
+// onPullData receives the response to a pull, which completes it (Falcon §8.4.3.2).
+func (ini *initiator) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
+	if d := ini.rx.data.check(h.PSN); d != wire.DropNone {
+		ini.rx.coalesce(now, wholePacket)
 		return d
 	}
-	t := c.initiator.pullOf(h.RSN)
+	t := ini.pullOf(h.RSN)
 	verdict := wire.DropNone
 	switch {
 	case t == nil:
 		verdict = wire.DropUnknownRSN
 	case len(payload) > int(t.pullLength):
 		verdict = wire.DropPullLength
-	case c.cfg.Ordered && h.RSN != c.initiator.base:
-		t.cell = c.e.contexts.cells.copyData(c, payload)
+	case ini.conn.cfg.Ordered && h.RSN != ini.base:
+		t.cell = ini.conn.e.contexts.cells.copyData(ini.conn, payload)
 		t.data = t.cell.buf
 	default:
 		t.data = payload
 	}
-	c.rx.data.acknowledge(h.PSN)
-	c.rx.received(now, h)
+	ini.rx.data.acknowledge(h.PSN)
+	ini.rx.received(now, h)
 	if t == nil {
 		return verdict
 	}
-	c.flight.implicitAck(t)
+	ini.flight.implicitAck(t)
 	if verdict != wire.DropNone {
-		c.initiator.complete(t, CmplOpErr)
+		ini.complete(t, CmplOpErr)
 		return verdict
 	}
 	t.state = pullDataRx
-	c.initiator.complete(t, CmplAck)
+	ini.complete(t, CmplAck)
 	return verdict
 }
 
@@ -363,7 +367,7 @@ func (ini *initiator) pullDataGone(rsn uint32, code wire.ResyncCode) {
 	if t == nil {
 		return
 	}
-	ini.conn.flight.implicitAck(t)
+	ini.flight.implicitAck(t)
 	if code == wire.ResyncCID {
 		ini.complete(t, CmplTargetNackCID)
 		return
@@ -383,7 +387,7 @@ func (ini *initiator) onRefused(t *txn, code wire.ResyncCode, completion Complet
 		ini.complete(t, completion)
 		return
 	}
-	ini.conn.flight.resync(t, code, completion)
+	ini.flight.resync(t, code, completion)
 }
 
 // onRNR delays the retransmission by the larger of RTO and the timeout that the NACK asks for
@@ -392,15 +396,14 @@ func (ini *initiator) onRNR(now Time, t *txn, index uint8) {
 	if t.kind != TxnPush || t.resync != 0 {
 		return
 	}
-	c := ini.conn
 	t.unlink()
-	c.flight.uncountResent(t)
+	ini.flight.uncountResent(t)
 	ini.parkAll(t)
 	t.rnrDelay, t.rnrSeen = true, true
-	t.retries, t.firstSent, c.flight.lastRNR = 0, now, now
-	c.e.arm(&t.timer, t, now+max(c.cc.rto(), wire.RNRTimeout(index)))
+	t.retries, t.firstSent, ini.flight.lastRNR = 0, now, now
+	ini.conn.e.arm(&t.timer, t, now+max(ini.flight.cc.rto(), wire.RNRTimeout(index)))
 	if !t.done {
-		u := c.emit(EvRNR)
+		u := ini.conn.emit(EvRNR)
 		u.ev.RSN, u.ev.Tag = t.rsn, t.tag
 	}
 }

@@ -56,7 +56,7 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 		if d != wire.DropNone {
 			return d
 		}
-		return c.onPush(now, &e.push.Header, payload)
+		return c.target.onPush(now, &e.push.Header, payload)
 	case wire.TypePullRequest:
 		m, payload, d := wire.ParsePullRequest(p.Data)
 		if d == wire.DropNone {
@@ -65,7 +65,7 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 		if d != wire.DropNone {
 			return d
 		}
-		return c.onPullRequest(now, &m, payload)
+		return c.target.onPullRequest(now, &m, payload)
 	case wire.TypePullData:
 		m, payload, d := wire.ParsePullData(p.Data)
 		if d == wire.DropNone {
@@ -74,7 +74,7 @@ func (e *Engine) receive(now Time, p *Packet) wire.Drop {
 		if d != wire.DropNone {
 			return d
 		}
-		return c.onPullData(now, &m.Header, payload)
+		return c.initiator.onPullData(now, &m.Header, payload)
 	default:
 		m, d := wire.ParseResync(p.Data)
 		if d == wire.DropNone {
@@ -137,7 +137,9 @@ func (c *Conn) onAck(now Time, p *Packet, a *wire.Ack) wire.Drop {
 	ev := c.e.rate.delaySample(now, p, rue.TypeAck, a.T1, a.T2, &a.Congestion)
 	ev.Eack, ev.EackDrop, ev.EackOwn = a.Extended, lost, a.DataOWN || a.ReqOWN
 	c.e.rate.raise(now, c)
-	c.watchDelay(now)
+	if c.flight.cc.delayTooLong(now) {
+		c.emit(EvLongPath)
+	}
 	c.flight.arm()
 	c.enqueue()
 	return wire.DropNone

@@ -19,7 +19,7 @@ import (
 // reorder returns by how much a packet may be overtaken by packets sent later before it counts as
 // lost. It grows when an early retransmission turns out to be for a packet that was only overtaken.
 func (f *flight) reorder() Time {
-	return max(f.conn.cc.rtt()*Time(f.arrivals.reorder)/4, f.conn.e.profile.ReorderTime)
+	return max(f.cc.rtt()*Time(f.arrivals.reorder)/4, f.conn.e.profile.ReorderTime)
 }
 
 // maxReorder is a whole RTT. After needEarly early retransmissions that were needed, reordering
@@ -46,7 +46,7 @@ func (f *flight) due() Time {
 		at = t.received + f.conn.e.profile.AnswerTimeout
 	}
 	if t := f.sent.First(); t != nil {
-		at = min(at, t.lastSent+f.conn.cc.rto(), f.lossDue())
+		at = min(at, t.lastSent+f.cc.rto(), f.lossDue())
 	}
 	return min(at, f.probeDue())
 }
@@ -75,7 +75,7 @@ func (f *flight) probeDue() Time {
 	if p.Probe == ProbeNone || t == nil {
 		return never
 	}
-	wait := max(2*f.conn.cc.rtt(), p.ProbeTime) + f.conn.cc.gap()
+	wait := max(2*f.cc.rtt(), p.ProbeTime) + f.cc.gap()
 	return max(t.lastSent, f.probeFrom) + wait<<f.probes
 }
 
@@ -105,7 +105,7 @@ func (f *flight) resync(t *txn, code wire.ResyncCode, completion Completion) {
 
 // expired implements timerOwner: it sends again what is due.
 func (f *flight) expired(now Time) {
-	for t := f.sent.First(); t != nil && t.lastSent+f.conn.cc.rto() <= now; t = f.sent.First() {
+	for t := f.sent.First(); t != nil && t.lastSent+f.cc.rto() <= now; t = f.sent.First() {
 		f.onTimeout(now, t)
 	}
 	for t := f.unanswered.First(); t != nil && t.received+f.conn.e.profile.AnswerTimeout <= now; t = f.unanswered.First() {
@@ -236,7 +236,7 @@ func (f *flight) probed() *txn {
 // recoverLosses performs early retransmission (Falcon §9.1.4) for one window of an EACK. rx holds
 // what the peer received from base on. It reports whether the bitmap shows a loss.
 func (f *flight) recoverLosses(now Time, w *txWindow, base uint32, rx *wire.Bitmap128, own bool) (lost bool) {
-	rtt := f.conn.cc.rtt()
+	rtt := f.cc.rtt()
 	lost = f.recoverHoles(now, w, base, rx, rtt)
 	if own {
 		f.recoverOutside(now, w, base, rx, rtt)
@@ -287,7 +287,7 @@ func (f *flight) recoverOutside(now Time, w *txWindow, base uint32, rx *wire.Bit
 		if t == nil || t.rnrDelay || bit(rx, psn-base) {
 			continue
 		}
-		bypass := f.conn.e.profile.OWNBypass && (t.bypassed < 0 || t.bypassed+f.conn.cc.rto() <= now)
+		bypass := f.conn.e.profile.OWNBypass && (t.bypassed < 0 || t.bypassed+f.cc.rto() <= now)
 		if t.lastSent+rtt >= now && !bypass {
 			continue
 		}

@@ -6,9 +6,10 @@ import (
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// sender holds what a connection waits to send, decides which packet may go, and writes it.
+// sender holds what a connection waits to send, and decides which packet is next and when it may go.
 type sender struct {
 	conn      *Conn
+	flight    *flight
 	nextSend  Time         // no packet is sent before this time
 	timer     timer.Handle // queues the connection at nextSend
 	arSpacing uint32       // packets until the next AR
@@ -61,29 +62,7 @@ func (s *sender) expired(Time) { s.conn.enqueue() }
 // pace sets the gap after a packet: the larger of the gap of congestion control, which is not 0
 // while fcwnd is below one packet, and the profile's OpGap.
 func (s *sender) pace(now Time) {
-	s.nextSend = now + max(s.conn.cc.gap(), s.conn.e.profile.OpGap)
-}
-
-// maySend is the gating function for new packets (Falcon §9.1.2).
-func (s *sender) maySend(kind TxnKind) bool {
-	c := s.conn
-	w, size, slack := &c.flight.data, c.e.profile.DataTxWindow, c.e.profile.DataOWNSlack
-	if kind == TxnPull {
-		w, size, slack = &c.flight.requests, c.e.profile.ReqTxWindow, c.e.profile.ReqOWNSlack
-	}
-	if w.paused {
-		if w.inFlight() > slack {
-			return false
-		}
-		w.paused = false
-	}
-	return w.inFlight() < min(c.cc.fcwnd(), size) && (kind == TxnPullData || uint32(w.outstanding) < c.cc.ncwnd())
-}
-
-// mayResend is the gating function for retransmissions.
-func (s *sender) mayResend(t *txn) bool {
-	w, g := s.conn.flight.window(t.kind), &s.conn.cc
-	return t.psn-w.base < g.fcwnd() && (t.kind == TxnPullData || uint32(w.resent) < g.ncwnd())
+	s.nextSend = now + max(s.flight.cc.gap(), s.conn.e.profile.OpGap)
 }
 
 // nextRequest returns the initiator's next new packet, nil if none may be sent. An ordered
@@ -94,10 +73,10 @@ func (s *sender) nextRequest() *txn {
 		return nil
 	}
 	first, second := inOrder(s.firstUnsent(TxnPush), s.firstUnsent(TxnPull))
-	if first != nil && s.maySend(first.kind) {
+	if first != nil && s.flight.maySend(first.kind) {
 		return first
 	}
-	if second != nil && !s.conn.cfg.Ordered && s.maySend(second.kind) {
+	if second != nil && !s.conn.cfg.Ordered && s.flight.maySend(second.kind) {
 		return second
 	}
 	return nil
@@ -106,7 +85,7 @@ func (s *sender) nextRequest() *txn {
 // nextResponse returns the target's next new packet, nil if none may be sent.
 func (s *sender) nextResponse() *txn {
 	t := s.firstUnsent(TxnPullData)
-	if t != nil && !s.maySend(TxnPullData) {
+	if t != nil && !s.flight.maySend(TxnPullData) {
 		return nil
 	}
 	return t
@@ -117,13 +96,13 @@ func (s *sender) nextResponse() *txn {
 func (s *sender) nextResend() *txn {
 	first, second := inOrder(s.firstResend(TxnPush), s.firstResend(TxnPull))
 	var request *txn
-	if first != nil && s.mayResend(first) {
+	if first != nil && s.flight.mayResend(first) {
 		request = first
-	} else if second != nil && !s.conn.cfg.Ordered && s.mayResend(second) {
+	} else if second != nil && !s.conn.cfg.Ordered && s.flight.mayResend(second) {
 		request = second
 	}
 	data := s.firstResend(TxnPullData)
-	if data != nil && !s.mayResend(data) {
+	if data != nil && !s.flight.mayResend(data) {
 		data = nil
 	}
 	if request == nil || data != nil && s.dataFirst {
@@ -204,23 +183,23 @@ func (c *Conn) send(now Time, class txClass, dst []byte) int {
 	}
 	switch class {
 	case classRetransmit:
-		return c.tx.retransmit(now, dst)
+		return c.sendAgain(now, c.tx.nextResend(), dst)
 	case classInitiator:
-		return c.tx.sendNew(now, c.tx.nextRequest(), dst)
+		return c.sendNew(now, c.tx.nextRequest(), dst)
 	default:
-		return c.tx.sendNew(now, c.tx.nextResponse(), dst)
+		return c.sendNew(now, c.tx.nextResponse(), dst)
 	}
 }
 
 // sendNew sends a transaction's packet for the first time and assigns its PSN.
-func (s *sender) sendNew(now Time, t *txn, dst []byte) int {
+func (c *Conn) sendNew(now Time, t *txn, dst []byte) int {
 	if t == nil {
 		return 0
 	}
-	w := s.conn.flight.window(t.kind)
+	w := c.flight.window(t.kind)
 	t.psn = w.next
-	last := t.place.Next() == nil && t.kind == TxnPush && s.conn.busy&wantPull == 0
-	n := s.conn.build(t, s.ackRequest(t, last), dst)
+	last := t.place.Next() == nil && t.kind == TxnPush && c.busy&wantPull == 0
+	n := c.build(t, c.tx.ackRequest(t, last), dst)
 	if n == 0 {
 		return 0
 	}
@@ -236,37 +215,35 @@ func (s *sender) sendNew(now Time, t *txn, dst []byte) int {
 	case TxnPullData:
 		t.state = pullDataTx
 	}
-	s.conn.e.stats.DataSent++
-	s.sent(now, t)
+	c.e.stats.DataSent++
+	c.sent(now, t)
 	return n
 }
 
-// retransmit sends the next eligible packet again, with its old PSN.
-func (s *sender) retransmit(now Time, dst []byte) int {
-	t := s.nextResend()
+// sendAgain sends a transaction's packet again, with its old PSN.
+func (c *Conn) sendAgain(now Time, t *txn, dst []byte) int {
 	if t == nil {
 		return 0
 	}
-	n := s.conn.build(t, s.asksForAcks(), dst)
+	n := c.build(t, c.tx.asksForAcks(), dst)
 	if n == 0 {
 		return 0
 	}
 	t.unlink()
-	s.retransmits++
-	s.dataFirst = t.kind != TxnPullData
+	c.tx.retransmits++
+	c.tx.dataFirst = t.kind != TxnPullData
 	if t.kind != TxnPullData {
-		s.conn.flight.window(t.kind).resent++
+		c.flight.window(t.kind).resent++
 		t.resent = true
 	}
-	s.sent(now, t)
-	s.conn.enqueue() // new packets may have waited for this one
+	c.sent(now, t)
+	c.enqueue() // new packets may have waited for this one
 	return n
 }
 
 // sent updates a transaction whose packet was sent and starts the retransmission timer (Falcon
 // §9.1.3).
-func (s *sender) sent(now Time, t *txn) {
-	c := s.conn
+func (c *Conn) sent(now Time, t *txn) {
 	c.initiator.unpark(t)
 	t.lastSent = now
 	if t.firstSent < 0 {
@@ -280,7 +257,7 @@ func (s *sender) sent(now Time, t *txn) {
 	if t == c.flight.sent.First() { // otherwise an earlier packet is due first, and the timer runs for it
 		c.flight.arm()
 	}
-	s.pace(now)
+	c.tx.pace(now)
 	c.rx.piggybacked()
 }
 
@@ -347,7 +324,7 @@ func (s *sender) ackRequest(t *txn, last bool) bool {
 	if p.ARBurst && (last || t.last) {
 		return true
 	}
-	if s.conn.cc.state.Fcwnd <= p.ARFcwnd<<10 {
+	if s.flight.cc.state.Fcwnd <= p.ARFcwnd<<10 {
 		return true
 	}
 	if p.ARPercent == 0 {

@@ -77,10 +77,10 @@ func (e *Engine) Stats() *Stats {
 // Info returns a snapshot of the connection.
 func (c *Conn) Info() ConnInfo {
 	return ConnInfo{
-		Fcwnd: float64(c.cc.state.Fcwnd) / 1024, Ncwnd: c.cc.state.Ncwnd, RTT: fromFU(c.cc.state.RTT), RTO: fromFU(c.cc.state.RTO), Delay: fromFU(c.cc.state.Delay),
+		Fcwnd: float64(c.flight.cc.state.Fcwnd) / 1024, Ncwnd: c.flight.cc.state.Ncwnd, RTT: fromFU(c.flight.cc.state.RTT), RTO: fromFU(c.flight.cc.state.RTO), Delay: fromFU(c.flight.cc.state.Delay),
 		Outstanding:      int(c.initiator.next - c.initiator.base),
 		RequestsInFlight: c.flight.requests.next - c.flight.requests.base, DataInFlight: c.flight.data.next - c.flight.data.base,
-		DelayTarget: fromFU(c.cc.state.BaseDelay), LongPath: c.cc.longPath,
+		DelayTarget: fromFU(c.flight.cc.state.BaseDelay), LongPath: c.flight.cc.longPath,
 		Retransmits: c.tx.retransmits, WaitingForOrder: int(c.cells), TargetTransaction: int(c.target.unanswered + c.target.responses), Xoff: c.initiator.waiting,
 	}
 }

@@ -58,7 +58,7 @@ func TestEveryPacketIsCounted(t *testing.T) {
 // TestRareEventsAreCounted: rare events are counted exactly.
 func TestRareEventsAreCounted(t *testing.T) {
 	s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) {
-		cfg.CreditLimit = credit.Cost{2, 100, 2, 100, 2, 100, 100, 100}
+		cfg.Credits = credit.New(nil, credit.Cost{2, 100, 2, 100, 2, 100, 100, 100})
 	})
 	s.ulp.FillError = func(_ falcon.TxnKind, tag uint64) bool { return tag == 7 }
 	for _, tag := range []uint64{7, 8, 9, 10} {
@@ -94,12 +94,13 @@ func TestCase102_CountersOfTheEngine(t *testing.T) {
 					cfg[0].Credits = node
 				}, func(_ *[2]falcon.Config, conn *falcon.ConnConfig, _ *sim.Impairment) { conn.MTU = 4000 })
 				cfg := connConfig(true)
-				cfg.LocalCID, cfg.RemoteCID, cfg.CreditLimit = 1, 2, limits[3]
+				cfg.LocalCID, cfg.RemoteCID, cfg.Credits = 1, 2, credit.New(node, limits[3])
 				c, err := p.Nodes[0].Engine.Open(p.Now, cfg)
 				if err != nil {
 					t.Fatal(err)
 				}
 				m := sim.Mirror(cfg)
+				m.Credits = credit.New(nil, limits[3])
 				if _, err = p.Nodes[1].Engine.Open(p.Now, m); err != nil {
 					t.Fatal(err)
 				}

@@ -52,6 +52,7 @@ var doneRequest = &request{state: requestDone}
 // target holds the peer's requests, in the order of their RSNs (Falcon §8.5).
 type target struct {
 	conn       *Conn
+	rx         *receiver            // of the requests
 	base, next uint32               // BRSN: oldest not answered; NRSN: next to deliver
 	pending    ring.Window[request] // by RSN
 	unanswered int32                // requests not answered
@@ -64,131 +65,131 @@ type target struct {
 	reclaimNext uint32       // next when the timer last fired
 }
 
-// onPush receives push data at the target (Falcon §8.5.3.3).
-func (c *Conn) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
-	if len(payload) > c.cfg.MTU {
+// onPush receives push data (Falcon §8.5.3.3).
+func (tgt *target) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
+	if len(payload) > tgt.conn.cfg.MTU {
 		return wire.DropLength
 	}
-	switch d := c.rx.data.check(h.PSN); d {
+	switch d := tgt.rx.data.check(h.PSN); d {
 	case wire.DropNone:
 	case wire.DropDuplicate:
-		return c.onPushAgain(now, h, payload)
+		return tgt.onPushAgain(now, h, payload)
 	default:
-		c.rx.coalesce(now, wholePacket)
+		tgt.rx.coalesce(now, wholePacket)
 		return d
 	}
-	if d := c.target.checkRSN(h.RSN); d != wire.DropNone {
+	if d := tgt.checkRSN(h.RSN); d != wire.DropNone {
 		if d == wire.DropResource {
-			c.rx.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource})
+			tgt.rx.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource})
 		}
 		return d
 	}
-	head := !c.cfg.Ordered || h.RSN == c.target.next
-	refuse := !head && c.target.refusesLater()
-	if !c.target.admit(head, h.PSN == c.rx.data.base) {
-		return c.target.refuseResource(h.PSN, false)
+	head := !tgt.conn.cfg.Ordered || h.RSN == tgt.next
+	refuse := !head && tgt.refusesLater()
+	if !tgt.admit(head, h.PSN == tgt.rx.data.base) {
+		return tgt.refuseResource(h.PSN, false)
 	}
 	var k *cell
 	if !head && !refuse {
-		if k = c.target.copyRequest(payload); k == nil {
-			c.credits.returnOne(credit.NetPktRx)
-			return c.target.refuseResource(h.PSN, false)
+		if k = tgt.copyRequest(payload); k == nil {
+			tgt.conn.credits.returnOne(credit.NetPktRx)
+			return tgt.refuseResource(h.PSN, false)
 		}
 	}
-	req := c.e.contexts.newRequest(c)
+	req := tgt.conn.e.contexts.newRequest(tgt.conn)
 	req.push, req.rsn, req.psn, req.ackReq, req.since = true, h.RSN, h.PSN, h.AckReq, now
-	c.target.pending.Put(c.target.base, req.rsn, req)
-	c.target.unanswered++
-	c.rx.data.receive(h.PSN)
-	c.rx.coalesce(now, halfPacket)
+	tgt.pending.Put(tgt.base, req.rsn, req)
+	tgt.unanswered++
+	tgt.rx.data.receive(h.PSN)
+	tgt.rx.coalesce(now, halfPacket)
 	if !head && h.AckReq {
-		c.rx.ackSoon()
+		tgt.rx.ackSoon()
 	}
 	switch {
 	case refuse:
-		req.state, req.nack, req.rnr = requestNotReady, wire.NackRNR, c.target.heldRNR
-		c.target.nackRefused(req)
-		c.target.armReclaim(now)
+		req.state, req.nack, req.rnr = requestNotReady, wire.NackRNR, tgt.heldRNR
+		tgt.nackRefused(req)
+		tgt.armReclaim(now)
 		return wire.DropNotReady
 	case !head:
 		req.wait(k)
-		c.target.armReclaim(now)
+		tgt.armReclaim(now)
 	default:
 		req.data = payload
-		c.target.deliver(req)
+		tgt.deliver(req)
 	}
 	return wire.DropNone
 }
 
 // onPushAgain handles push data received before. It is a duplicate unless the push was refused.
-func (c *Conn) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
-	req := c.target.pending.At(c.target.base, h.RSN)
-	if c.rx.data.isAcked(h.PSN) || req == nil || req == doneRequest || req.psn != h.PSN || !req.push {
-		c.rx.coalesce(now, wholePacket)
+func (tgt *target) onPushAgain(now Time, h *wire.Header, payload []byte) wire.Drop {
+	req := tgt.pending.At(tgt.base, h.RSN)
+	if tgt.rx.data.isAcked(h.PSN) || req == nil || req == doneRequest || req.psn != h.PSN || !req.push {
+		tgt.rx.coalesce(now, wholePacket)
 		return wire.DropDuplicate
 	}
 	switch {
 	case req.state == requestRefused: // the NACK was lost (Falcon §6.6.5)
-		c.target.nackRefused(req)
+		tgt.nackRefused(req)
 		return wire.DropDuplicate
 	case req.state != requestNotReady:
-		c.rx.coalesce(now, wholePacket)
+		tgt.rx.coalesce(now, wholePacket)
 		return wire.DropDuplicate
 	}
 	req.ackReq, req.since = h.AckReq, now
-	if !c.cfg.Ordered || req.rsn == c.target.next {
+	if !tgt.conn.cfg.Ordered || req.rsn == tgt.next {
 		req.data = payload
-		c.rx.coalesce(now, halfPacket)
-		c.target.deliver(req)
+		tgt.rx.coalesce(now, halfPacket)
+		tgt.deliver(req)
 		return wire.DropNone
 	}
 	var k *cell
-	if !c.target.refusesLater() {
-		k = c.target.copyRequest(payload)
+	if !tgt.refusesLater() {
+		k = tgt.copyRequest(payload)
 	}
 	if k == nil {
-		c.target.nackRefused(req)
+		tgt.nackRefused(req)
 		return wire.DropNotReady
 	}
 	req.wait(k)
-	c.rx.coalesce(now, halfPacket)
+	tgt.rx.coalesce(now, halfPacket)
 	return wire.DropNone
 }
 
-// onPullRequest receives a pull request at the target (Falcon §8.5.3.1).
-func (c *Conn) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire.Drop {
+// onPullRequest receives a pull request (Falcon §8.5.3.1).
+func (tgt *target) onPullRequest(now Time, m *wire.PullRequest, payload []byte) wire.Drop {
 	h := &m.Header
 	if len(payload) > MaxPullHeader {
 		return wire.DropLength
 	}
-	if d := c.rx.requests.check(h.PSN); d != wire.DropNone {
-		c.rx.coalesce(now, wholePacket)
+	if d := tgt.rx.requests.check(h.PSN); d != wire.DropNone {
+		tgt.rx.coalesce(now, wholePacket)
 		return d
 	}
-	d := c.target.checkRSN(h.RSN)
+	d := tgt.checkRSN(h.RSN)
 	if d != wire.DropNone && d != wire.DropResource {
 		return d
 	}
-	head := !c.cfg.Ordered || h.RSN == c.target.next
+	head := !tgt.conn.cfg.Ordered || h.RSN == tgt.next
 	if d == wire.DropResource {
-		c.rx.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource, request: true})
+		tgt.rx.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource, request: true})
 		return d
 	}
-	if c.target.unanswered+c.target.responses >= 2*MaxTxWindow || !c.target.admit(head, false) {
-		return c.target.refuseResource(h.PSN, true)
+	if tgt.unanswered+tgt.responses >= 2*MaxTxWindow || !tgt.admit(head, false) {
+		return tgt.refuseResource(h.PSN, true)
 	}
-	req := c.e.contexts.newRequest(c)
+	req := tgt.conn.e.contexts.newRequest(tgt.conn)
 	req.rsn, req.psn, req.length, req.since = h.RSN, h.PSN, int(m.RequestLength), now
 	req.data = req.inline[:copy(req.inline[:], payload)]
-	c.target.pending.Put(c.target.base, req.rsn, req)
-	c.target.unanswered++
-	c.rx.requests.acknowledge(h.PSN)
-	c.rx.received(now, h)
+	tgt.pending.Put(tgt.base, req.rsn, req)
+	tgt.unanswered++
+	tgt.rx.requests.acknowledge(h.PSN)
+	tgt.rx.received(now, h)
 	if head {
-		c.target.deliver(req)
+		tgt.deliver(req)
 	} else {
 		req.state = requestWaiting
-		c.target.armReclaim(now)
+		tgt.armReclaim(now)
 	}
 	return wire.DropNone
 }
@@ -345,7 +346,7 @@ func (tgt *target) refusesLater() bool {
 
 // nackRefused queues the NACK of a refused push.
 func (tgt *target) nackRefused(req *request) {
-	tgt.conn.rx.queueNack(nackEntry{psn: req.psn, code: req.nack, rnr: req.rnr, ulpCode: req.ulpCode})
+	tgt.rx.queueNack(nackEntry{psn: req.psn, code: req.nack, rnr: req.rnr, ulpCode: req.ulpCode})
 }
 
 // keep copies the payload of a withdrawn push out of the receive buffer. If there is no room, the
@@ -365,7 +366,7 @@ func (tgt *target) keep(req *request) {
 
 // forget removes a push as if it had never been received.
 func (tgt *target) forget(req *request) {
-	tgt.conn.rx.data.forget(req.psn)
+	tgt.rx.data.forget(req.psn)
 	tgt.pending.Clear(req.rsn)
 	tgt.unanswered--
 	tgt.conn.putRequest(req)
