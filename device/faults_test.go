@@ -408,7 +408,7 @@ func TestHostileProfile(t *testing.T) {
 			})
 		}
 		must(t, w.nics[0].units[0].Do(func(falcon.Time) {
-			for _, f := range w.nics[0].units[0].Guests().Faulty() {
+			for _, f := range w.nics[0].units[0].Guests().Injected() {
 				if _, _, d := f.Faults.Profile(); d.Pauses == 0 || d.Holds == 0 || d.LateEvents == 0 || d.Spurious == 0 || d.LateCommands == 0 {
 					t.Errorf("seed %d, %s: the profile did %+v", seed, f.ID, d)
 				}

@@ -32,7 +32,7 @@ type registration struct {
 // also the most commands that may be outstanding: read, and their completions not yet taken by the
 // driver.
 //
-//	doorbell ─▶ run ─▶ next ─▶ carryOut ─▶ abi.Dispatch ─▶ commands (commands.go)
+//	doorbell ─▶ run ─▶ runNext ─▶ carryOut ─▶ abi.Dispatch ─▶ commands (commands.go)
 //	                     └───▶ complete ─▶ an event
 type admin struct {
 	f              *Device            // the function that they belong to
@@ -60,7 +60,7 @@ func (a *admin) start(mem *queues.Memory, window queues.AdminHolder, strict bool
 	open := func(name string, root uint64) (ring.Bytes, error) {
 		area, err := queues.ReadArea(mem, root, 1, queues.Span{Length: layout.Size()})
 		if err == nil {
-			err = a.check(area, strict)
+			err = a.checkArea(area, strict)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s at %#x: %w", name, root, err)
@@ -79,9 +79,9 @@ func (a *admin) start(mem *queues.Memory, window queues.AdminHolder, strict bool
 	return nil
 }
 
-// check reads the area of a queue, which must be readable and zero. With strict, the first byte that
+// checkArea reads the area of a queue, which must be readable and zero. With strict, the first byte that
 // is not zero is recorded as a violation.
-func (a *admin) check(area *queues.Area, strict bool) error {
+func (a *admin) checkArea(area *queues.Area, strict bool) error {
 	b := make([]byte, area.Len())
 	if err := area.ReadAt(0, b); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (a *admin) run(now falcon.Time) {
 	done, completed := 0, false
 	for *pages > 0 && !f.stopped() {
 		var cqe abi.AdminCQE
-		began := done < adminCommands && a.next(now, &cqe, pages)
+		began := done < adminCommands && a.runNext(now, &cqe, pages)
 		if began {
 			done++
 		}
@@ -167,11 +167,11 @@ func (a *admin) run(now falcon.Time) {
 	if completed {
 		f.CQEvent(abi.AdminCQ)
 	}
-	a.goOn()
+	a.queueRest()
 }
 
-// goOn puts the function into the set's backlog, if its admin queues have work left.
-func (a *admin) goOn() {
+// queueRest puts the function into the set's backlog, if its admin queues have work left.
+func (a *admin) queueRest() {
 	if f := a.f; a.waits() && !f.inBacklog {
 		f.inBacklog = true
 		f.set.backlog = append(f.set.backlog, f)
@@ -196,8 +196,8 @@ func (a *admin) complete(cqe *abi.AdminCQE) bool {
 	return true
 }
 
-// next carries out the next command, or starts it. It returns false if there is none.
-func (a *admin) next(now falcon.Time, cqe *abi.AdminCQE, pages *int) bool {
+// runNext carries out the next command, or starts it. It returns false if there is none.
+func (a *admin) runNext(now falcon.Time, cqe *abi.AdminCQE, pages *int) bool {
 	if a.sq.Ready() == 0 {
 		return false
 	}
@@ -248,7 +248,7 @@ func (a *admin) carryOut(now falcon.Time, result []byte) abi.Status {
 // ended records the rules that the driver broke by a command that ended with st.
 func (a *admin) ended(c *pending, st abi.Status) {
 	for _, clause := range a.f.caller().Broken(&c.cmd, st, a.f.set.cfg.Strict) {
-		if clause != c.told {
+		if clause != c.recorded {
 			a.f.Broke(clause, abi.RingAdmin, 0, c.index, commandBytes(&c.cmd))
 		}
 	}
@@ -296,7 +296,7 @@ func (a *admin) describe(v *abi.Violation) {
 	if v.Ring != abi.RingAdmin || a.doing == nil {
 		return
 	}
-	a.doing.told, v.Index = abi.Clause(v.Clause), a.doing.index
+	a.doing.recorded, v.Index = abi.Clause(v.Clause), a.doing.index
 	if v.Length == 0 {
 		v.Length = uint8(copy(v.Bytes[:], commandBytes(&a.doing.cmd)))
 	}
@@ -318,10 +318,10 @@ func commandBytes(cmd *abi.AdminCmd) []byte {
 //
 // A reset of the function drops it: then Complete does nothing.
 type pending struct {
-	in    *admin // nil: it was completed or dropped
-	cmd   abi.AdminCmd
-	index uint32     // in the queue
-	told  abi.Clause // clause that the engine has already recorded; 0: none
+	in       *admin // nil: it was completed or dropped
+	cmd      abi.AdminCmd
+	index    uint32     // in the queue
+	recorded abi.Clause // clause that the engine has already recorded; 0: none
 }
 
 var _ abi.Ticket = (*pending)(nil)
@@ -348,7 +348,7 @@ func (c *pending) Complete(st abi.Status, result abi.Result) {
 	}
 	a.f.CQEvent(abi.AdminCQ)
 	if in := a.f.Faults.in; in == nil || in.adminFrom == 0 {
-		a.goOn()
+		a.queueRest()
 	}
 }
 

@@ -286,11 +286,11 @@ func TestAViolationBelongsToTheCurrentCommand(t *testing.T) {
 	a.doing = &pending{in: a, index: 9, cmd: abi.AdminCmd{Opcode: abi.AdminOpAllocPD, ID: 3}}
 	elsewhere := abi.Violation{Ring: abi.RingStream, Clause: 5, Index: 77}
 	v = elsewhere
-	if a.describe(&v); v != elsewhere || a.doing.told != 0 {
+	if a.describe(&v); v != elsewhere || a.doing.recorded != 0 {
 		t.Errorf("elsewhere: %+v", v)
 	}
 	v = own
-	if a.describe(&v); v.Index != 9 || a.doing.told != 5 ||
+	if a.describe(&v); v.Index != 9 || a.doing.recorded != 5 ||
 		!slices.Equal(v.Bytes[:v.Length], commandBytes(&a.doing.cmd)[:v.Length]) || v.Length == 0 {
 		t.Errorf("%+v", v)
 	}

@@ -266,7 +266,7 @@ func (f *Device) Fault(code abi.Fault, reason string) {
 		return
 	}
 	f.faultCode, f.faultReason = code, reason
-	f.set.faulted = append(f.set.faulted, f)
+	f.set.toStop = append(f.set.toStop, f)
 }
 
 // stop puts the function into ERROR, if it has a fault, tells its driver and frees its resources.

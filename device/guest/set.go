@@ -32,13 +32,13 @@ type Set struct {
 	Doorbells uint64 // number of doorbells rung
 	Commands  uint64 // number of admin commands carried out
 
-	cfg    SetConfig
-	now    falcon.Time // time of the current Step
-	events EventQueues
-	news   []*Binding // bindings whose channels are to be flushed
+	cfg       SetConfig
+	now       falcon.Time // time of the current Step
+	events    EventQueues
+	unflushed []*Binding // bindings whose channels are to be flushed
 
-	faulted    []*Device // to be stopped at the end of the Step
-	faulty     []*Device // functions that have injected faults
+	toStop     []*Device // have a fault: to be stopped at the end of the Step
+	injected   []*Device // functions that have injected faults
 	backlog    []*Device // functions that have admin commands left
 	adminPages int       // page list entries that may still be read in this Step
 }
@@ -99,19 +99,19 @@ func (s *Set) Work(now falcon.Time) {
 
 // StopFaulted stops the functions that have a fault.
 func (s *Set) StopFaulted(now falcon.Time) {
-	for len(s.faulted) > 0 {
-		f := s.faulted[0]
-		s.faulted = s.faulted[:copy(s.faulted, s.faulted[1:])]
+	for len(s.toStop) > 0 {
+		f := s.toStop[0]
+		s.toStop = s.toStop[:copy(s.toStop, s.toStop[1:])]
 		f.stop(now)
 	}
 }
 
 // AdvanceFaults carries out the injected faults that are due.
 func (s *Set) AdvanceFaults(now falcon.Time) {
-	if len(s.faulty) == 0 {
+	if len(s.injected) == 0 {
 		return
 	}
-	for _, f := range slices.Clone(s.faulty) {
+	for _, f := range slices.Clone(s.injected) {
 		f.Faults.in.advance(now)
 	}
 }
@@ -119,22 +119,22 @@ func (s *Set) AdvanceFaults(now falcon.Time) {
 // faultsChanged records that a function has injected faults, or has none any more.
 func (s *Set) faultsChanged(f *Device, on bool) {
 	if on {
-		s.faulty = append(s.faulty, f)
+		s.injected = append(s.injected, f)
 	} else {
-		s.faulty = slices.DeleteFunc(s.faulty, func(g *Device) bool { return g == f })
+		s.injected = slices.DeleteFunc(s.injected, func(g *Device) bool { return g == f })
 	}
 }
 
-// Faulty returns the functions that have injected faults.
-func (s *Set) Faulty() []*Device { return slices.Clone(s.faulty) }
+// Injected returns the functions that have injected faults.
+func (s *Set) Injected() []*Device { return slices.Clone(s.injected) }
 
 // Unfinished counts the functions that have work left for the next Step.
-func (s *Set) Unfinished() int { return len(s.faulted) + len(s.backlog) }
+func (s *Set) Unfinished() int { return len(s.toStop) + len(s.backlog) }
 
 // Deadline returns the latest time of the next Step.
 func (s *Set) Deadline() falcon.Time {
 	at := s.Bells.Deadline()
-	for _, f := range s.faulty {
+	for _, f := range s.injected {
 		at = min(at, f.Faults.in.deadline(s.now))
 	}
 	return at
@@ -144,12 +144,12 @@ func (s *Set) Deadline() falcon.Time {
 // call becomes an effect.
 func (s *Set) Show() {
 	s.events.Show(s.cfg.Effects)
-	for _, b := range s.news {
-		b.news = false
+	for _, b := range s.unflushed {
+		b.unflushed = false
 		s.cfg.Effects.Add(b)
 	}
-	clear(s.news)
-	s.news = s.news[:0]
+	clear(s.unflushed)
+	s.unflushed = s.unflushed[:0]
 }
 
 // Binding connects a function with its driver while the driver's session lasts. It belongs to the
@@ -164,12 +164,12 @@ type Binding struct {
 
 	Rang bool // the driver has put records into its window's ring
 
-	device *Device            // nil: none yet
-	events []*EventQueue      // one per vector
-	holder queues.AdminHolder // the driver's window; nil: it has none
-	news   bool               // listed in set.news
-	set    *Set
-	breach func(error)
+	device    *Device            // nil: none yet
+	events    []*EventQueue      // one per vector
+	holder    queues.AdminHolder // the driver's window; nil: it has none
+	unflushed bool               // listed in set.unflushed
+	set       *Set
+	breach    func(error)
 }
 
 var (
@@ -256,9 +256,9 @@ func (b *Binding) End() { b.set.cfg.Effects.Add(effect.Func(b.Channel.End)) }
 
 // mark puts the channel on the list of those to be flushed at the end of the Step.
 func (b *Binding) mark() {
-	if !b.news {
-		b.news = true
-		b.set.news = append(b.set.news, b)
+	if !b.unflushed {
+		b.unflushed = true
+		b.set.unflushed = append(b.set.unflushed, b)
 	}
 }
 

@@ -358,7 +358,7 @@ func (v View) InjectFault(now falcon.Time, id pfvf.ID, c *control.FaultChange) (
 
 // ClearFaults implements controller.View.
 func (v View) ClearFaults(now falcon.Time) {
-	for _, f := range v.s.guests.Faulty() {
+	for _, f := range v.s.guests.Injected() {
 		f.Faults.End(now)
 	}
 }
@@ -388,7 +388,7 @@ func changeFaults(now falcon.Time, f *guest.Device, c *control.FaultChange) erro
 
 // Faults implements controller.View.
 func (v View) Faults(now falcon.Time) (list []control.Fault) {
-	for _, f := range v.s.guests.Faulty() {
+	for _, f := range v.s.guests.Injected() {
 		list = append(list, listFaults(now, f)...)
 	}
 	return list
