@@ -120,9 +120,9 @@ func (s *session) serve(ctx context.Context) error {
 		return nil // compare waits
 	}
 	polling, stop := context.WithCancel(ctx)
-	heard := make(chan error, 1)
+	reported := make(chan error, 1)
 	go func() {
-		heard <- s.ctl.listen(polling)
+		reported <- s.ctl.peek(polling)
 		stop()
 	}()
 	for polling.Err() == nil {
@@ -132,8 +132,8 @@ func (s *session) serve(ctx context.Context) error {
 		}
 		if err != nil && polling.Err() == nil {
 			stop()
-			return errors.Join(err, <-heard)
+			return errors.Join(err, <-reported)
 		}
 	}
-	return <-heard
+	return <-reported
 }

@@ -117,21 +117,21 @@ func newControl(ctx context.Context, dev *guestlib.Device, pd *guestlib.PD) (*co
 		return nil, err
 	}
 	for i := range messageSlots {
-		if err := c.receive(i); err != nil {
+		if err := c.postRecv(i); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-func (c *control) receive(slot int) error {
+func (c *control) postRecv(slot int) error {
 	return c.qp.PostRecv(&guestlib.RecvWR{ID: uint64(slot), SGL: []guestlib.SGE{c.mr.SGE(slot*messageSize, messageSize)}})
 }
 
 const idSent = math.MaxUint64
 
-// tell sends a row; nil only says that this side is ready.
-func (c *control) tell(r *Row) error {
+// send sends a row; nil only says that this side is ready.
+func (c *control) send(r *Row) error {
 	b := make([]byte, 0, messageSize)
 	if r != nil {
 		b = r.append(b)
@@ -164,17 +164,17 @@ func (c *control) poll() (r *Row, ok bool, err error) {
 	}
 	r = &Row{}
 	r.unmarshal(c.mr.Bytes()[slot*messageSize:][:messageSize])
-	return r, true, c.receive(slot)
+	return r, true, c.postRecv(slot)
 }
 
-// listen waits for the peer's next message and keeps it for the next call of hear.
-func (c *control) listen(ctx context.Context) (err error) {
-	c.ahead, err = c.hear(ctx)
+// peek waits for the peer's next message, which the next receive returns.
+func (c *control) peek(ctx context.Context) (err error) {
+	c.ahead, err = c.receive(ctx)
 	return err
 }
 
-// hear returns the peer's next message, and waits for it if necessary.
-func (c *control) hear(ctx context.Context) (*Row, error) {
+// receive returns the peer's next message, and waits for it if necessary.
+func (c *control) receive(ctx context.Context) (*Row, error) {
 	if r := c.ahead; r != nil {
 		c.ahead = nil
 		return r, nil
@@ -189,28 +189,28 @@ func (c *control) hear(ctx context.Context) (*Row, error) {
 	}
 }
 
-// meet sends mine and returns the peer's message.
-func (c *control) meet(ctx context.Context, mine *Row) (*Row, error) {
-	if err := c.tell(mine); err != nil {
+// exchange sends mine and returns the peer's message.
+func (c *control) exchange(ctx context.Context, mine *Row) (*Row, error) {
+	if err := c.send(mine); err != nil {
 		return nil, err
 	}
-	return c.agree(ctx)
+	return c.finishExchange(ctx)
 }
 
-// agree returns the peer's next message once the peer has received all of ours, so this side may
+// finishExchange returns the peer's next message once the peer has received all of ours, so this side may
 // leave then. A peer that has left by then did receive them, or it would have stayed: only its
 // acknowledgement may be missing. If the peer failed instead, the next call that needs it returns
 // the error.
-func (c *control) agree(ctx context.Context) (*Row, error) {
+func (c *control) finishExchange(ctx context.Context) (*Row, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stall, fmt.Errorf("the peer said nothing for %v", stall))
 	defer cancel()
-	r, err := c.hear(ctx)
+	r, err := c.receive(ctx)
 	for err == nil && c.sent > 0 {
 		switch next, ok, gone := c.poll(); {
 		case gone != nil:
 			return r, nil
 		case ok:
-			c.ahead = next // the peer is in its next meeting already
+			c.ahead = next // the peer is in its next exchange already
 		case c.sent > 0:
 			err = c.cq.Wait(ctx)
 		}
@@ -221,9 +221,9 @@ func (c *control) agree(ctx context.Context) (*Row, error) {
 	return r, err
 }
 
-// call connects a client to the server and agrees on the test with it. If the server is a program
+// connect connects the client to the server, which takes over the client's test. If the server is a program
 // of perftest, it only returns the connection to that.
-func (s *session) call(ctx context.Context) (*perftest.Conn, error) {
+func (s *session) connect(ctx context.Context) (*perftest.Conn, error) {
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -231,7 +231,7 @@ func (s *session) call(ctx context.Context) (*perftest.Conn, error) {
 		test: s.Test, all: s.All, bidirectional: s.Bidirectional, cmpSwap: s.CmpSwap, datagrams: s.Datagrams, qps: uint16(s.QPs),
 		size: uint32(s.Size), iterations: uint32(s.Iterations), duration: s.Duration, region: s.region(),
 	}
-	answer, other, err := s.meetServer(ctx, h.marshal())
+	answer, other, err := s.connectControl(ctx, h.marshal())
 	if err != nil || other != nil {
 		return other, err
 	}
@@ -241,7 +241,7 @@ func (s *session) call(ctx context.Context) (*perftest.Conn, error) {
 	}
 	s.reach(theirs)
 	if s.Datagrams {
-		return nil, s.meetDatagrams(ctx)
+		return nil, s.exchangeQPNumbers(ctx)
 	}
 	for i, qp := range s.qps {
 		if _, err := s.dev.Connect(ctx, qp, s.Peer, s.Service, nil); err != nil {
@@ -251,9 +251,9 @@ func (s *session) call(ctx context.Context) (*perftest.Conn, error) {
 	return nil, nil
 }
 
-// meetServer connects the control connection, as soon as there is a server. If that is a program of
+// connectControl connects the control connection, as soon as there is a server. If that is a program of
 // perftest, it returns the connection to it instead.
-func (s *session) meetServer(ctx context.Context, hello []byte) ([]byte, *perftest.Conn, error) {
+func (s *session) connectControl(ctx context.Context, hello []byte) ([]byte, *perftest.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Meet)
 	defer cancel()
 	var reason error             // of the last attempt that ctx did not cut off
@@ -303,8 +303,8 @@ func (s *session) noServer(reason error) error {
 	return fmt.Errorf("no server at %v, service %d, within %v: start the same test there first, without a peer (%s): %w", s.Peer, s.Service, s.Meet, start, reason)
 }
 
-// answer is what call is, for the server.
-func (s *session) answer(ctx context.Context) (*perftest.Conn, error) {
+// listen waits for a client. If that is a program of perftest, it only returns the connection to it.
+func (s *session) listen(ctx context.Context) (*perftest.Conn, error) {
 	l, err := s.dev.Listen(ctx, s.Service)
 	if err != nil {
 		return nil, err
@@ -323,12 +323,12 @@ func (s *session) answer(ctx context.Context) (*perftest.Conn, error) {
 	return nil, s.accept(ctx, l, r)
 }
 
-// accept agrees on the test with a client that is vnic's own.
+// accept takes over the test of a client that is vnic's own.
 func (s *session) accept(ctx context.Context, l *guestlib.Listener, r *guestlib.ConnectRequest) error {
 	var h hello
 	err := h.unmarshal(r.Private)
 	if err == nil {
-		err = s.adopt(&h)
+		err = s.takeTest(&h)
 	}
 	if err != nil {
 		why := err.Error()
@@ -343,7 +343,7 @@ func (s *session) accept(ctx context.Context, l *guestlib.Listener, r *guestlib.
 		return err
 	}
 	if s.Datagrams {
-		return errors.Join(s.meetDatagrams(ctx), l.Close(ctx))
+		return errors.Join(s.exchangeQPNumbers(ctx), l.Close(ctx))
 	}
 	for _, qp := range s.qps {
 		r, err := l.Accept(ctx)
@@ -357,8 +357,8 @@ func (s *session) accept(ctx context.Context, l *guestlib.Listener, r *guestlib.
 	return l.Close(ctx)
 }
 
-// adopt takes over the sizes, iterations and queue pairs of the client.
-func (s *session) adopt(h *hello) error {
+// takeTest takes over the sizes, iterations and queue pairs of the client.
+func (s *session) takeTest(h *hello) error {
 	if h.test != s.Test {
 		return fmt.Errorf("client: %s, server: %s; start the same", h.test, s.Test)
 	}

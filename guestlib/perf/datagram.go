@@ -20,13 +20,13 @@ import (
 // silence is how long a ping-pong waits for a datagram before it counts as lost.
 const silence = 5 * time.Second
 
-// meetDatagrams exchanges the numbers of queue pairs with the peer, and makes address handles.
-func (s *session) meetDatagrams(ctx context.Context) (err error) {
+// exchangeQPNumbers exchanges the numbers of queue pairs with the peer, and makes address handles.
+func (s *session) exchangeQPNumbers(ctx context.Context) (err error) {
 	if s.ah, err = s.pd.CreateAH(ctx, guestlib.AHConfig{GID: s.Peer, Path: s.Path}); err != nil {
 		return err
 	}
 	for _, qp := range s.qps {
-		n, err := s.swap(ctx, int(qp.Num()))
+		n, err := s.exchangeNumber(ctx, int(qp.Num()))
 		if err != nil {
 			return err
 		}
@@ -35,9 +35,9 @@ func (s *session) meetDatagrams(ctx context.Context) (err error) {
 	return nil
 }
 
-// swap sends the peer a number and returns the peer's.
-func (s *session) swap(ctx context.Context, n int) (int, error) {
-	r, err := s.ctl.meet(ctx, &Row{Iterations: n})
+// exchangeNumber sends the peer a number and returns the peer's.
+func (s *session) exchangeNumber(ctx context.Context, n int) (int, error) {
+	r, err := s.ctl.exchange(ctx, &Row{Iterations: n})
 	if err != nil {
 		return 0, err
 	}
@@ -52,7 +52,7 @@ func (s *session) countLost(ctx context.Context, r *Row) error {
 			return err
 		}
 	}
-	arrived, err := s.swap(ctx, s.received)
+	arrived, err := s.exchangeNumber(ctx, s.received)
 	if err != nil {
 		return err
 	}

@@ -76,13 +76,13 @@ func doorbells(ctx context.Context, cfg Config, path guestlib.Options) (c Cost, 
 	if err != nil {
 		return c, err
 	}
-	if _, err = s.call(ctx); err != nil {
+	if _, err = s.connect(ctx); err != nil {
 		return c, err
 	}
 	if err = s.timeWrites(ctx, &c); err != nil {
 		return c, err
 	}
-	_, err = s.ctl.meet(ctx, nil) // so that neither closes while the other still waits
+	_, err = s.ctl.exchange(ctx, nil) // so that neither closes while the other still waits
 	return c, err
 }
 
@@ -97,13 +97,13 @@ func serveDoorbells(ctx context.Context, cfg Config) (err error) {
 		one := cfg
 		s, err := newSession(ctx, dev, &one)
 		if err == nil {
-			_, err = s.answer(ctx)
+			_, err = s.listen(ctx)
 		}
 		if err == nil {
-			err = s.ctl.listen(ctx)
+			err = s.ctl.peek(ctx)
 		}
 		if err == nil {
-			_, err = s.ctl.meet(ctx, nil)
+			_, err = s.ctl.exchange(ctx, nil)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", cfg.Test, err)

@@ -25,7 +25,7 @@ func Run(ctx context.Context, cfg Config) (rows []Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	other, err := s.meet(ctx)
+	other, err := s.establish(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cfg.Test, err)
 	}
@@ -45,11 +45,11 @@ func Run(ctx context.Context, cfg Config) (rows []Row, err error) {
 		}
 		rows = append(rows, *r)
 	}
-	_, err = s.ctl.meet(ctx, nil) // so that neither closes while the other still waits
+	_, err = s.ctl.exchange(ctx, nil) // so that neither closes while the other still waits
 	return rows, err
 }
 
-// newSession makes what the two sides agree by.
+// newSession makes the control connection's objects.
 func newSession(ctx context.Context, dev *guestlib.Device, cfg *Config) (s *session, err error) {
 	if cfg.Datagrams {
 		cfg.Size = min(cfg.Size, dev.Info().MTU)
@@ -62,12 +62,13 @@ func newSession(ctx context.Context, dev *guestlib.Device, cfg *Config) (s *sess
 	return s, err
 }
 
-// meet finds the peer and agrees with it. It returns the peer's program if that is perftest's.
-func (s *session) meet(ctx context.Context) (*perftest.Conn, error) {
+// establish connects the two sides. If the peer is a program of perftest, it returns the connection to
+// that.
+func (s *session) establish(ctx context.Context) (*perftest.Conn, error) {
 	if s.client {
-		return s.call(ctx)
+		return s.connect(ctx)
 	}
-	return s.answer(ctx)
+	return s.listen(ctx)
 }
 
 func (s *session) header() Header {
@@ -85,7 +86,7 @@ func (s *session) header() Header {
 
 // row measures one size.
 func (s *session) row(ctx context.Context, size int) (*Row, error) {
-	if _, err := s.ctl.meet(ctx, nil); err != nil {
+	if _, err := s.ctl.exchange(ctx, nil); err != nil {
 		return nil, err
 	}
 	r := &Row{Bytes: size}
@@ -108,7 +109,7 @@ func (s *session) row(ctx context.Context, size int) (*Row, error) {
 
 // compare makes both sides' rows one. A side that still receives goes on with it.
 func (s *session) compare(ctx context.Context, mine *Row) (*Row, error) {
-	if err := s.ctl.tell(mine); err != nil {
+	if err := s.ctl.send(mine); err != nil {
 		return nil, err
 	}
 	if s.Bidirectional {
@@ -116,7 +117,7 @@ func (s *session) compare(ctx context.Context, mine *Row) (*Row, error) {
 			return nil, err
 		}
 	}
-	other, err := s.ctl.agree(ctx)
+	other, err := s.ctl.finishExchange(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func TestPeerLeavesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nic.Close()
-	for _, heard := range []bool{true, false} {
+	for _, received := range []bool{true, false} {
 		dev, err := guestlib.Open(t.Context(), "unix://"+path, guestlib.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -142,17 +142,17 @@ func TestPeerLeavesFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		session := nic.Session(0)
-		if !heard {
+		if !received {
 			session = nic.Session(1)
 		}
-		if heard {
+		if received {
 			c.ahead = &Row{}
 		}
 		qpn := c.qp.Num() // and the CQ was made before it: the fake NIC counts
 		session.WriteCQE(qpn-1, abi.CQE{QPN: qpn, Opcode: abi.WCOpRecv, Status: abi.WCWRFlushErr})
 		c.sent = 1
-		if r, err := c.agree(t.Context()); (err == nil) != heard || (r != nil) != heard {
-			t.Errorf("heard %v: %v, %v", heard, r, err)
+		if r, err := c.finishExchange(t.Context()); (err == nil) != received || (r != nil) != received {
+			t.Errorf("received %v: %v, %v", received, r, err)
 		}
 	}
 }

@@ -131,8 +131,8 @@ func (f *foreign) fits(given Config) error {
 // perftestAll is the largest of all sizes of perftest's programs.
 const perftestAll = 8 << 20
 
-// meet makes the queue pairs and connects them.
-func (f *foreign) meet(ctx context.Context) error {
+// connectAll makes the queue pairs and connects them.
+func (f *foreign) connectAll(ctx context.Context) error {
 	number, around, err := f.conn.Settle(uint8(abi.PathMTUFor(f.header().MTU)))
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (s *session) runForeign(ctx context.Context, conn *perftest.Conn, given Con
 	if err := f.fits(given); err != nil {
 		return nil, err
 	}
-	if err := f.meet(ctx); err != nil {
+	if err := f.connectAll(ctx); err != nil {
 		return nil, err
 	}
 	if s.Header != nil {
@@ -336,9 +336,9 @@ func (s *session) receive(ctx context.Context, r *Row) error {
 // else tells that a program has ended, or that it was told another number of messages.
 func (f *foreign) watched(ctx context.Context, test func(context.Context) error) error {
 	ctx, end := context.WithCancelCause(ctx)
-	heard := make(chan struct{})
+	told := make(chan struct{})
 	go func() {
-		defer close(heard)
+		defer close(told)
 		why := errors.New("the program of perftest is through with it and this end is not: tell both the same --size and --iters")
 		if err := f.conn.Hear(); err != nil {
 			why = fmt.Errorf("the program of perftest has ended, see what it says: %w", err)
@@ -355,7 +355,7 @@ func (f *foreign) watched(ctx context.Context, test func(context.Context) error)
 	}
 	end(nil)
 	f.conn.Interrupt()
-	<-heard
+	<-told
 	f.conn.Resume()
 	return err
 }

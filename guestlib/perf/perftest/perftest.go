@@ -208,8 +208,8 @@ func begin(ctx context.Context, c net.Conn, server bool) (_ *Conn, err error) {
 // RemoteAddr is the TCP address of the other end.
 func (p *Conn) RemoteAddr() net.Addr { return p.c.RemoteAddr() }
 
-// swap sends a message and returns the other end's of the same length. The client's goes first.
-func (p *Conn) swap(mine []byte) ([]byte, error) {
+// exchange sends a message and returns the other end's of the same length. The client's goes first.
+func (p *Conn) exchange(mine []byte) ([]byte, error) {
 	theirs := make([]byte, len(mine))
 	write := func() error {
 		_, err := p.c.Write(mine)
@@ -239,7 +239,7 @@ func (p *Conn) swap(mine []byte) ([]byte, error) {
 func (p *Conn) Settle(mtu uint8) (_ uint8, around int, err error) {
 	around = page
 	for i, v := range []uint32{page, line} {
-		b, err := p.swap(binary.BigEndian.AppendUint32(nil, v))
+		b, err := p.exchange(binary.BigEndian.AppendUint32(nil, v))
 		if err != nil {
 			return 0, 0, err
 		}
@@ -250,7 +250,7 @@ func (p *Conn) Settle(mtu uint8) (_ uint8, around int, err error) {
 			around = max(around, int(v))
 		}
 	}
-	b, err := p.swap([]byte{'0' + mtu, 0})
+	b, err := p.exchange([]byte{'0' + mtu, 0})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -262,7 +262,7 @@ func (p *Conn) Settle(mtu uint8) (_ uint8, around int, err error) {
 
 // Keys exchanges keys. Beside telling them, it is how both ends wait for each other.
 func (p *Conn) Keys(own *Keys) (*Keys, error) {
-	b, err := p.swap(own.Message())
+	b, err := p.exchange(own.Message())
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (p *Conn) Report(own *Report) (*Report, error) {
 	mine := own.marshal()
 	var theirs []byte
 	for ; len(mine) > 0; mine = mine[8:] {
-		b, err := p.swap(mine[:8])
+		b, err := p.exchange(mine[:8])
 		if err != nil {
 			return nil, err
 		}
