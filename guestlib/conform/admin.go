@@ -80,9 +80,9 @@ func (a *adminQueue) write(op abi.AdminOp, in structure) (id, index uint32) {
 func (a *adminQueue) writeRaw(cmd *abi.AdminCmd) (index uint32) {
 	var b [abi.AdminCmdSize]byte
 	cmd.Marshal(b[:])
-	a.t.ok(a.commands.Push(b[:]))
+	a.t.noError(a.commands.Push(b[:]))
 	index, _, err := a.commands.Publish()
-	a.t.ok(err)
+	a.t.noError(err)
 	return index
 }
 
@@ -97,10 +97,10 @@ func (c *client) submit(op abi.AdminOp, in structure) (id uint32) {
 func (a *adminQueue) poll() (e abi.AdminCQE, ok bool) {
 	var b [abi.AdminCQESize]byte
 	ok, err := a.answers.Poll(b[:])
-	a.t.ok(err)
+	a.t.noError(err)
 	if ok {
 		e.Unmarshal(b[:])
-		a.t.ok(a.answers.Commit())
+		a.t.noError(a.answers.Commit())
 	}
 	return e, ok
 }

@@ -23,11 +23,11 @@ var completionChecks = []check{
 }
 
 // nop completes one send: a small WRITE.
-func (r *rig) nop(wrid uint64) { r.copy(wrid, 0, 4096, 8) }
+func (r *qpPair) nop(wrid uint64) { r.copy(wrid, 0, 4096, 8) }
 
 // cqPhase checks three passes over the smallest queue, entry by entry in memory.
 func cqPhase(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	small := r.newCQ(1)
 	q := r.newQP(r.pdn, small, small, nil)
 	q.connect(q.qpn)
@@ -52,7 +52,7 @@ func cqPhase(t *T) {
 }
 
 func cqOverflow(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	small := r.newCQ(1)
 	q := r.newQP(r.pdn, small, small, nil)
 	q.connect(q.qpn)
@@ -80,7 +80,7 @@ func cqConsumer(t *T) {
 		{"behind an earlier one", func(w uint32) uint32 { return w - 5 }},
 	} {
 		c.enable()
-		r := c.rig(nil)
+		r := c.qpPair(nil)
 		small := c.newCQ(2)
 		q := c.newQP(r.pdn, small, small, nil)
 		q.connect(q.qpn)
@@ -91,7 +91,7 @@ func cqConsumer(t *T) {
 			post(i)
 			small.want(i, abi.WCSuccess)
 		}
-		t.ok(mem(small.block).Store32(0, bad.value(8)))
+		t.noError(mem(small.block).Store32(0, bad.value(8)))
 		for i := uint64(8); i < 14; i++ { // it reads the index when it needs room
 			post(i)
 		}
@@ -107,7 +107,7 @@ func cqConsumer(t *T) {
 }
 
 func cqErrorEntry(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	r.b.postRecv(60, r.mr.sge(0, 16))
 	r.a.post(abi.SendWQE{WRID: 61, Opcode: abi.OpSend}, r.mr.sge(4096, 64)) // longer than the receive
 	e := r.rcq.want(60, abi.WCLocLenErr)
@@ -121,7 +121,7 @@ func cqErrorEntry(t *T) {
 }
 
 func cqArm(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	r.nop(1)
 	r.cq.want(1, abi.WCSuccess)
 	r.cq.noEvent() // not armed
@@ -144,7 +144,7 @@ func cqArm(t *T) {
 }
 
 func cqArmSolicited(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	send := func(wrid uint64, flags uint8) {
 		r.b.postRecv(wrid, r.mr.sge(0, 64))
 		r.a.post(abi.SendWQE{WRID: wrid, Opcode: abi.OpSend, Flags: flags}, r.mr.sge(4096, 8))
@@ -166,7 +166,7 @@ func cqArmSolicited(t *T) {
 }
 
 func cqArmLate(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	for i := range uint64(10) {
 		r.nop(i)
 		r.cq.want(i, abi.WCSuccess)
@@ -181,7 +181,7 @@ func cqArmLate(t *T) {
 }
 
 func cqArmAhead(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	r.cq.arm(1, 0) // no entry was written: 0 would be next
 	r.cq.event()
 	if s := r.state(); s != abi.StateReady {
@@ -190,7 +190,7 @@ func cqArmAhead(t *T) {
 }
 
 func cqArmWord(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	r.nop(1)
 	r.cq.want(1, abi.WCSuccess)
 	r.cq.noEvent() // the word of a fresh CQ requests no event
@@ -220,7 +220,7 @@ func cqArmWord(t *T) {
 }
 
 func cqArmWordSolicited(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	send := func(wrid uint64, flags uint8) abi.CQE {
 		r.b.postRecv(wrid, r.mr.sge(0, 64))
 		r.a.post(abi.SendWQE{WRID: wrid, Opcode: abi.OpSend, Flags: flags}, r.mr.sge(4096, 8))
@@ -243,7 +243,7 @@ func cqArmWordSolicited(t *T) {
 }
 
 func cqResize(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	for i := range uint64(4) {
 		r.nop(i)
 	}
@@ -270,7 +270,7 @@ func cqResize(t *T) {
 }
 
 func cqModerate(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	const period = 60_000 // microseconds
 	r.must(abi.AdminOpModifyCQ, &abi.ModifyCQ{CQN: r.cq.cqn, Count: 3, Period: period}, nil)
 	// By time. The device may have read its clock before the post and then have waited for its

@@ -26,24 +26,21 @@ var connectionChecks = []check{
 // service is the service on which the kit listens.
 const service = 0x7669_6e63
 
-// pair is two queue pairs of one function in INIT. One of them connects to the other.
-type pair struct {
-	*rig
+// cmPair is two queue pairs of one function in INIT. One of them connects to the other.
+type cmPair struct {
+	*qpPair
 	id uint32 // of the side that connects
 }
 
-func (c *client) pair(change func(*abi.CreateQP)) *pair {
-	r := &rig{client: c, pdn: c.allocPD()}
-	r.cq, r.rcq = c.newCQ(6), c.newCQ(6)
-	r.mr = c.regMR(r.pdn, rigMemory, allAccess)
-	r.a, r.b = c.newQP(r.pdn, r.cq, r.rcq, change), c.newQP(r.pdn, r.cq, r.rcq, change)
+func (c *client) cmPair(change func(*abi.CreateQP)) *cmPair {
+	r := c.newQPs(change)
 	for _, q := range []*qp{r.a, r.b} {
 		q.modify(q.step(abi.QPStateInit, 0))
 	}
 	if st := c.command(abi.AdminOpCMListen, &abi.CMListen{Service: service}, nil); st != abi.StatusOK && st != abi.StatusAddressInUse {
 		c.t.Fatalf("CMListen: %s", st)
 	}
-	return &pair{rig: r}
+	return &cmPair{qpPair: r}
 }
 
 // private puts private data into memory.
@@ -54,7 +51,7 @@ func (c *client) private(data string) (addr uint64, n uint16) {
 }
 
 // ask sends the connection request of a and returns the event of that request.
-func (p *pair) ask() abi.AsyncEvent {
+func (p *cmPair) ask() abi.AsyncEvent {
 	in := abi.CMConnect{QPN: p.a.qpn, Service: service, DGID: p.gid()}
 	in.Priv, in.PrivLen = p.private("please")
 	var out abi.CMConnectResult
@@ -67,14 +64,14 @@ func (p *pair) ask() abi.AsyncEvent {
 	return e
 }
 
-func (p *pair) accept(request uint32) {
+func (p *cmPair) accept(request uint32) {
 	in := abi.CMAccept{CMID: request, QPN: p.b.qpn}
 	in.Priv, in.PrivLen = p.private("welcome")
 	p.must(abi.AdminOpCMAccept, &in, nil)
 }
 
 // established waits for the events of both sides.
-func (p *pair) established(request uint32) {
+func (p *cmPair) established(request uint32) {
 	for range 2 {
 		e := p.stream.event(abi.EventEstablished)
 		if e.Number != p.id && e.Number != request {
@@ -89,24 +86,24 @@ func (p *pair) established(request uint32) {
 }
 
 // connect connects the pair.
-func (p *pair) connect() {
+func (p *cmPair) connect() {
 	e := p.ask()
 	p.accept(e.Number)
 	p.established(e.Number)
 }
 
 // over waits for the events that end the connection, exactly one for each side.
-func (p *pair) over(want abi.EventType, n int) {
+func (p *cmPair) over(want abi.EventType, n int) {
 	for range n {
 		p.stream.event(want)
 	}
-	p.stream.none("a second end of a connection", func(m *message) bool {
+	p.stream.never("a second end of a connection", func(m *message) bool {
 		return isEvent(abi.EventDisconnected)(m) || isEvent(abi.EventRejected)(m) || isEvent(abi.EventUnreachable)(m) || isEvent(abi.EventEstablished)(m)
 	})
 }
 
 func cmConnect(t *T) {
-	p := t.ready().pair(nil)
+	p := t.ready().cmPair(nil)
 	p.connect()
 	p.nop(1)
 	p.cq.want(1, abi.WCSuccess)
@@ -118,7 +115,7 @@ func cmConnect(t *T) {
 		q.modify(abi.ModifyQP{State: abi.QPStateReset, Mask: abi.QPAttrState})
 		for _, w := range []*queue{q.sq, q.rq} {
 			clear(w.block.Bytes()[:abi.QueueHeaderSize])
-			w.renew()
+			w.restart()
 		}
 		q.modify(q.step(abi.QPStateInit, 0))
 	}
@@ -128,7 +125,7 @@ func cmConnect(t *T) {
 }
 
 func cmReject(t *T) {
-	p := t.ready().pair(nil)
+	p := t.ready().cmPair(nil)
 	e := p.ask()
 	in := abi.CMReject{CMID: e.Number, Reason: 4711}
 	in.Priv, in.PrivLen = p.private("sorry")
@@ -144,7 +141,7 @@ func cmReject(t *T) {
 }
 
 func cmRefused(t *T) {
-	p := t.ready().pair(nil)
+	p := t.ready().cmPair(nil)
 	p.must(abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: service}, nil)
 	var out abi.CMConnectResult
 	p.must(abi.AdminOpCMConnect, &abi.CMConnect{QPN: p.a.qpn, Service: service, DGID: p.gid()}, &out)
@@ -175,7 +172,7 @@ const (
 // cmBehind checks that a driver which takes no events gets no more connections after a while. When
 // the driver takes its events, none is missing, and it gets connections again.
 func cmBehind(t *T) {
-	p := t.ready().pair(nil)
+	p := t.ready().cmPair(nil)
 	p.must(abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: service}, nil)
 	gid := p.gid()
 	connect := func() (id uint32, st abi.Status) { // each is rejected
@@ -228,15 +225,15 @@ func cmEnd(t *T) {
 	c := t.ready()
 	for _, end := range []struct {
 		name string
-		do   func(p *pair)
+		do   func(p *cmPair)
 		gone bool // the QP
 	}{
-		{"ModifyQP to ERR", func(p *pair) { p.a.modify(abi.ModifyQP{State: abi.QPStateErr, Mask: abi.QPAttrState}) }, false},
-		{"ModifyQP to RESET", func(p *pair) { p.a.modify(abi.ModifyQP{State: abi.QPStateReset, Mask: abi.QPAttrState}) }, true},
-		{"DestroyQP", func(p *pair) { p.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: p.a.qpn}, nil) }, true},
-		{"CMDisconnect", func(p *pair) { p.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: p.id}, nil) }, false},
+		{"ModifyQP to ERR", func(p *cmPair) { p.a.modify(abi.ModifyQP{State: abi.QPStateErr, Mask: abi.QPAttrState}) }, false},
+		{"ModifyQP to RESET", func(p *cmPair) { p.a.modify(abi.ModifyQP{State: abi.QPStateReset, Mask: abi.QPAttrState}) }, true},
+		{"DestroyQP", func(p *cmPair) { p.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: p.a.qpn}, nil) }, true},
+		{"CMDisconnect", func(p *cmPair) { p.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: p.id}, nil) }, false},
 	} {
-		p := c.pair(nil)
+		p := c.cmPair(nil)
 		p.connect()
 		end.do(p)
 		p.stream.event(abi.EventDisconnected)
@@ -253,7 +250,7 @@ func cmEnd(t *T) {
 func cmDisconnect(t *T) {
 	c := t.ready()
 	for _, twice := range []bool{false, true} {
-		p := c.pair(nil)
+		p := c.cmPair(nil)
 		p.connect()
 		const n = 8
 		for i := range uint64(n) {
@@ -284,7 +281,7 @@ func cmDisconnect(t *T) {
 }
 
 func cmState(t *T) {
-	p := t.ready().pair(nil)
+	p := t.ready().cmPair(nil)
 	p.refuse(abi.AdminOpCMListen, &abi.CMListen{Service: service}, abi.StatusAddressInUse)
 	fresh := p.newQP(p.pdn, p.cq, p.rcq, nil) // in RESET
 	p.refuse(abi.AdminOpCMConnect, &abi.CMConnect{QPN: fresh.qpn, Service: service, DGID: p.gid()}, abi.StatusBadState)
@@ -296,7 +293,7 @@ func cmState(t *T) {
 }
 
 func cmReserved(t *T) {
-	p := t.ready().pair(nil)
+	p := t.ready().cmPair(nil)
 	for _, s := range []uint64{abi.FirstReservedService, ^uint64(0)} {
 		p.refuse(abi.AdminOpCMListen, &abi.CMListen{Service: s}, abi.StatusDenied)
 		p.refuse(abi.AdminOpCMConnect, &abi.CMConnect{QPN: p.a.qpn, Service: s, DGID: p.gid()}, abi.StatusDenied)
@@ -304,7 +301,7 @@ func cmReserved(t *T) {
 }
 
 func cmReads(t *T) {
-	p := t.ready().pair(nil)
+	p := t.ready().cmPair(nil)
 	set := func(q *qp, m abi.ModifyQP) {
 		m.State, m.Mask = abi.QPStateInit, m.Mask|abi.QPAttrState
 		q.modify(m)
@@ -319,17 +316,17 @@ func cmReads(t *T) {
 
 func cmOrderings(t *T) {
 	c := t.ready()
-	p := c.pair(nil)
+	p := c.cmPair(nil)
 	p.b = c.newQP(p.pdn, p.cq, p.rcq, func(q *abi.CreateQP) { q.Ordering = abi.OrderingWeak })
 	p.b.modify(p.b.step(abi.QPStateInit, 0))
 	e := p.ask()
 	p.refuse(abi.AdminOpCMAccept, &abi.CMAccept{CMID: e.Number, QPN: p.b.qpn}, abi.StatusInvalidArgument)
 	p.stream.event(abi.EventRejected)
-	p.stream.none("EventEstablished of a connection with different orderings", isEvent(abi.EventEstablished))
+	p.stream.never("EventEstablished of a connection with different orderings", isEvent(abi.EventEstablished))
 }
 
 func orderingWeak(t *T) {
-	r := t.ready().rig(func(q *abi.CreateQP) { q.Ordering = abi.OrderingWeak })
+	r := t.ready().qpPair(func(q *abi.CreateQP) { q.Ordering = abi.OrderingWeak })
 	copy(r.mr.bytes(), bytes.Repeat([]byte("weak"), 4000))
 	for i := range uint64(1 << queueLog2) {
 		r.copy(i, 0, 32<<10, int(64+4001*(i%4)))
@@ -353,7 +350,7 @@ func orderingWeak(t *T) {
 }
 
 func orderingUnordered(t *T) {
-	r := t.ready().rig(func(q *abi.CreateQP) { q.Ordering, q.ErrorMode = abi.OrderingUnordered, abi.ErrorModeCompleteInError })
+	r := t.ready().qpPair(func(q *abi.CreateQP) { q.Ordering, q.ErrorMode = abi.OrderingUnordered, abi.ErrorModeCompleteInError })
 	seen := map[uint64]bool{}
 	for i := range uint64(1 << queueLog2) { // without SendSignaled
 		r.a.post(abi.SendWQE{WRID: i, Opcode: abi.OpWrite, RemoteAddr: r.mr.iova + 32<<10, RKey: r.mr.rkey}, r.mr.sge(0, int(64+1000*i)))
@@ -370,7 +367,7 @@ func orderingUnordered(t *T) {
 }
 
 func completeInError(t *T) {
-	r := t.ready().rig(func(q *abi.CreateQP) { q.ErrorMode = abi.ErrorModeCompleteInError })
+	r := t.ready().qpPair(func(q *abi.CreateQP) { q.ErrorMode = abi.ErrorModeCompleteInError })
 	r.nop(1)
 	r.a.post(abi.SendWQE{WRID: 2, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey ^ 0x55_5500}, r.mr.sge(0, 8))
 	r.nop(3)

@@ -22,7 +22,7 @@ var datagramChecks = []check{
 
 // mailbox is two UD queue pairs of the function and a handle for its own address.
 type mailbox struct {
-	*rig
+	*qpPair
 	ahn uint32
 }
 
@@ -31,9 +31,9 @@ const qkey = 0x1234
 
 func (t *T) mailbox() *mailbox {
 	c := t.ready()
-	m := &mailbox{rig: &rig{client: c, pdn: c.allocPD()}}
+	m := &mailbox{qpPair: &qpPair{client: c, pdn: c.allocPD()}}
 	m.cq, m.rcq = c.newCQ(6), c.newCQ(6)
-	m.mr = c.regMR(m.pdn, rigMemory, allAccess)
+	m.mr = c.regMR(m.pdn, pairMemory, allAccess)
 	m.a, m.b = m.newUD(abi.QPTypeUD, qkey), m.newUD(abi.QPTypeUD, qkey)
 	m.ahn = m.handle(abi.CreateAH{DGID: c.gid(), TrafficClass: 0x20, HopLimit: 33})
 	return m

@@ -132,7 +132,7 @@ func registerSpeed(t *T) {
 
 // registerClock checks that the timestamps of completions are between two readings of the clock.
 func registerClock(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	last := r.register(abi.RegClock)
 	for i := range uint64(4) {
 		r.nop(i)
@@ -147,7 +147,7 @@ func registerClock(t *T) {
 
 // functionCounters checks that the function counts its work, and that a reset clears the counters.
 func functionCounters(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	const requests, size = 5, 4096
 	before := r.counters()
 	for i := range uint64(requests) {
@@ -247,7 +247,7 @@ func lifecycleOutside(t *T) {
 }
 
 func lifecycleReset(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	c := r.client
 	if st := c.command(abi.AdminOpCMListen, &abi.CMListen{Service: 77}, nil); st != abi.StatusOK {
 		t.Fatalf("CMListen: %s", st)
@@ -269,7 +269,7 @@ func lifecycleReset(t *T) {
 	c.refuse(abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: r.cq.cqn}, abi.StatusNotFound)
 	c.refuse(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: r.a.qpn}, abi.StatusNotFound)
 	c.refuse(abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: 77}, abi.StatusNotFound)
-	again := c.rig(nil)
+	again := c.qpPair(nil)
 	again.copy(9, 0, 4096, 100)
 	again.cq.want(9, abi.WCSuccess)
 	c.breakDoorbell()
@@ -284,7 +284,7 @@ func lifecycleReset(t *T) {
 // lifecycleQuietReset resets the function while work, an armed CQ and a command are outstanding.
 // After the reply to the reset nothing of them may arrive any more.
 func lifecycleQuietReset(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	for i := range uint64(8) {
 		r.copy(i, 0, 32<<10, 16<<10)
 	}
@@ -294,14 +294,14 @@ func lifecycleQuietReset(t *T) {
 	r.stream.takeAll() // of before the reply
 	memory := append([]byte(nil), r.mr.bytes()...)
 	entries := append([]byte(nil), r.cq.block.Bytes()...)
-	r.stream.none("an event of before the reset", func(m *message) bool { return m.Type == abi.MsgCQEvent || m.Type == abi.MsgAsyncEvent })
+	r.stream.never("an event of before the reset", func(m *message) bool { return m.Type == abi.MsgCQEvent || m.Type == abi.MsgAsyncEvent })
 	if string(memory) != string(r.mr.bytes()) || string(entries) != string(r.cq.block.Bytes()) {
 		t.Fatalf("the device wrote to memory after the reset")
 	}
 }
 
 func lifecycleFault(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	r.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: r.admin.commands.Next() + 1}) // ahead of memory
 	r.faulted(abi.FaultCommand)
 	r.a.sq.ring.Push(entry(&abi.SendWQE{WRID: 3, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RKey: r.mr.rkey, RemoteAddr: r.mr.iova}, r.mr.sge(0, 8)))
@@ -311,7 +311,7 @@ func lifecycleFault(t *T) {
 	if f := abi.Fault(r.register(abi.RegFault)); f != abi.FaultCommand {
 		t.Fatalf("RegFault is %s after a second fault, want the first one", f)
 	}
-	r.stream.none("a second EventFunctionFault", isEvent(abi.EventFunctionFault))
+	r.stream.never("a second EventFunctionFault", isEvent(abi.EventFunctionFault))
 	r.reset()
 	r.enable()
 }

@@ -38,7 +38,7 @@ func memoryOutside(t *T) {
 }
 
 func memoryLists(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	other := &region{block: r.alloc(3 * abi.PageSize), iova: 0x1000}
 	list := r.alloc(abi.PageSize)
 	for i, a := range other.block.Pages() {
@@ -58,7 +58,7 @@ func memoryLists(t *T) {
 // memoryPageSizes registers one page of 4 KiB as a part of larger ones, of which the guest may not
 // have the rest.
 func memoryPageSizes(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	block, list := r.alloc(abi.PageSize), r.alloc(abi.PageSize)
 	at := block.Pages()[0]
 	for shift := uint8(abi.MinPageShift); shift <= abi.MaxPageShift; shift++ {
@@ -135,7 +135,7 @@ func memoryRanges(t *T) {
 
 // memoryForeign checks numbers and keys that do not exist in this function.
 func memoryForeign(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	for _, n := range []uint32{0, r.a.qpn ^ 0x40_0000, 0xffff_ffff} {
 		r.refuse(abi.AdminOpQueryQP, &abi.QueryQP{QPN: n}, abi.StatusNotFound)
 		r.refuse(abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: n}, abi.StatusNotFound)
@@ -165,7 +165,7 @@ func objectCounts(t *T) {
 	if n := query(abi.CreditInUse); n != (abi.ObjectCounts{}) {
 		t.Fatalf("a function without objects has %+v", n)
 	}
-	r := c.rig(nil)
+	r := c.qpPair(nil)
 	if n := query(abi.CreditInUse); n != (abi.ObjectCounts{QPs: 2, CQs: 2, MRs: 1, PDs: 1}) {
 		t.Fatalf("a function with 2 QPs, 2 CQs, an MR and a PD has %+v", n)
 	}
@@ -183,7 +183,7 @@ func objectCounts(t *T) {
 func memoryReserved(t *T) {
 	c := t.ready()
 	for _, flags := range []uint8{abi.QPPrivileged, 0} {
-		r := c.rig(func(q *abi.CreateQP) { q.Flags = flags })
+		r := c.qpPair(func(q *abi.CreateQP) { q.Flags = flags })
 		page := r.mr.block.Pages()[0]
 		r.mr.bytes()[0] = 0x5a
 		r.a.post(abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova + 64, RKey: r.mr.rkey}, abi.SGE{Addr: page, Length: 8, LKey: abi.ReservedLKey})
@@ -199,7 +199,7 @@ func memoryReserved(t *T) {
 
 // memoryFast registers memory by a work request, uses the region, and invalidates its key.
 func memoryFast(t *T) {
-	r := t.ready().rig(func(q *abi.CreateQP) { q.Flags = abi.QPPrivileged })
+	r := t.ready().qpPair(func(q *abi.CreateQP) { q.Flags = abi.QPPrivileged })
 	var keys abi.RegMRResult
 	r.must(abi.AdminOpAllocMR, &abi.AllocMR{PDN: r.pdn, MaxPages: 2}, &keys)
 	block := r.alloc(2 * abi.PageSize)
@@ -253,13 +253,13 @@ func adminIndex(t *T) {
 	}
 	for _, producer := range []uint32{1, 0xffff_ffff, 2 + c.admin.entries + 1, 0x8000_0000} {
 		broken(func() {
-			t.ok(mem(c.admin.sq).Store32(abi.QueueHeaderProducer, producer))
+			t.noError(mem(c.admin.sq).Store32(abi.QueueHeaderProducer, producer))
 			c.ring(abi.Doorbell{Kind: abi.DoorbellAdmin, Index: 2})
 		})
 	}
 	for _, consumer := range []uint32{1000, 0xffff_ffff} {
 		broken(func() { // which the device looks at when it has to
-			t.ok(mem(c.admin.cq).Store32(abi.CQHeaderConsumer, consumer))
+			t.noError(mem(c.admin.cq).Store32(abi.CQHeaderConsumer, consumer))
 			for range c.admin.entries {
 				c.submit(abi.AdminOpAllocPD, nil)
 				c.register(abi.RegState)

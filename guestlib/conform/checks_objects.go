@@ -32,18 +32,18 @@ func (c *client) newSRQ(in abi.CreateSRQ) *srq {
 
 // post posts a receive.
 func (s *srq) post(wrid uint64, sgl ...abi.SGE) {
-	s.c.t.ok(s.ring.Push(recvEntry(wrid, sgl...)))
+	s.c.t.noError(s.ring.Push(recvEntry(wrid, sgl...)))
 	index, _, err := s.ring.Publish()
-	s.c.t.ok(err)
+	s.c.t.noError(err)
 	s.last = index
 	s.c.ring(abi.Doorbell{Kind: abi.DoorbellSRQ, Queue: s.srqn, Index: index})
 }
 
-// sharing is a rig whose b receives from a shared queue.
-func (c *client) sharing() (*rig, *srq) {
-	r := &rig{client: c, pdn: c.allocPD()}
+// sharing is a pair whose b receives from a shared queue.
+func (c *client) sharing() (*qpPair, *srq) {
+	r := &qpPair{client: c, pdn: c.allocPD()}
 	r.cq, r.rcq = c.newCQ(6), c.newCQ(6)
-	r.mr = c.regMR(r.pdn, rigMemory, allAccess)
+	r.mr = c.regMR(r.pdn, pairMemory, allAccess)
 	s := c.newSRQ(abi.CreateSRQ{PDN: r.pdn})
 	r.a = c.newQP(r.pdn, r.cq, r.rcq, nil)
 	r.b = c.newQP(r.pdn, r.cq, r.rcq, shares(s.srqn))
@@ -58,7 +58,7 @@ func shares(srqn uint32) func(*abi.CreateQP) {
 	}
 }
 
-func (r *rig) sendTo(wrid uint64, n int) {
+func (r *qpPair) sendTo(wrid uint64, n int) {
 	r.a.post(abi.SendWQE{WRID: wrid, Opcode: abi.OpSend, Flags: abi.SendSignaled}, r.mr.sge(4096, n))
 }
 
@@ -87,7 +87,7 @@ func srqLimit(t *T) {
 	limit(3)
 	r.sendTo(0, 8)
 	r.rcq.want(0, abi.WCSuccess)
-	r.stream.none("EventSRQLimit with three of three left", isEvent(abi.EventSRQLimit))
+	r.stream.never("EventSRQLimit with three of three left", isEvent(abi.EventSRQLimit))
 	r.sendTo(1, 8)
 	r.rcq.want(1, abi.WCSuccess)
 	if e := r.stream.event(abi.EventSRQLimit); e.Number != s.srqn {
@@ -99,7 +99,7 @@ func srqLimit(t *T) {
 	}
 	r.sendTo(2, 8)
 	r.rcq.want(2, abi.WCSuccess)
-	r.stream.none("EventSRQLimit a second time", isEvent(abi.EventSRQLimit))
+	r.stream.never("EventSRQLimit a second time", isEvent(abi.EventSRQLimit))
 	limit(5) // it is so already
 	r.stream.event(abi.EventSRQLimit)
 }
@@ -130,7 +130,7 @@ func srqLastWQE(t *T) {
 	if e := r.stream.event(abi.EventLastWQE); e.Number != r.b.qpn {
 		t.Fatalf("EventLastWQE of QP %#x, want %#x", e.Number, r.b.qpn)
 	}
-	r.stream.none("EventLastWQE a second time", isEvent(abi.EventLastWQE))
+	r.stream.never("EventLastWQE a second time", isEvent(abi.EventLastWQE))
 	c := r.newQP(r.pdn, r.cq, r.rcq, shares(s.srqn)) // the entry is still there for others
 	d := r.newQP(r.pdn, r.cq, r.rcq, nil)
 	c.connect(d.qpn)
@@ -141,9 +141,9 @@ func srqLastWQE(t *T) {
 
 func xrcReceive(t *T) {
 	c := t.ready()
-	r := &rig{client: c, pdn: c.allocPD()}
+	r := &qpPair{client: c, pdn: c.allocPD()}
 	r.cq, r.rcq = c.newCQ(6), c.newCQ(6)
-	r.mr = c.regMR(r.pdn, rigMemory, allAccess)
+	r.mr = c.regMR(r.pdn, pairMemory, allAccess)
 	var domain, other abi.OpenXRCDResult
 	c.must(abi.AdminOpOpenXRCD, nil, &domain)
 	c.must(abi.AdminOpOpenXRCD, nil, &other)
@@ -179,15 +179,15 @@ var keyChecks = []check{
 	{"mr.reregister", "DEV-933", abi.FeatureExtendedVerbs, mrReregister},
 }
 
-// windowed is a rig with a region that windows may be bound to, and a window.
+// windowed is a pair with a region that windows may be bound to, and a window.
 type windowed struct {
-	*rig
+	*qpPair
 	region *region
 	rkey   uint32 // of the window
 }
 
 func (t *T) windowed() *windowed {
-	w := &windowed{rig: t.rig()}
+	w := &windowed{qpPair: t.qpPair()}
 	w.region = w.regMR(w.pdn, 8192, allAccess|abi.AccessMWBind)
 	var r abi.AllocMWResult
 	w.must(abi.AdminOpAllocMW, &abi.AllocMW{PDN: w.pdn, Type: abi.MWType2}, &r)
@@ -292,7 +292,7 @@ func mwFreed(t *T) {
 }
 
 func mrReregister(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	old := *r.mr
 	r.refuse(abi.AdminOpReregMR, &abi.ReregMR{LKey: old.lkey, Mask: abi.ReregPD, PDN: 0x77_7777}, abi.StatusNotFound)
 	r.nop(1) // after an error the region is as it was

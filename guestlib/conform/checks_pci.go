@@ -36,7 +36,7 @@ const (
 // capabilities returns the offsets of the device's capabilities by number.
 func (d *pciDevice) capabilities(t *T) map[byte]int {
 	space, err := d.Config(0, 256)
-	t.ok(err)
+	t.noError(err)
 	at := map[byte]int{}
 	for next, n := int(space[pciCapability]), 0; next >= 0x40 && next < 0xff && n < 48; n++ {
 		at[space[next]] = next
@@ -49,7 +49,7 @@ func pciConfig(t *T) {
 	c := t.attach()
 	d := t.pci()
 	head, err := d.Config(0, 64)
-	t.ok(err)
+	t.noError(err)
 	if class := uint32(head[pciClass]) | uint32(head[pciClass+1])<<8 | uint32(head[pciClass+2])<<16; class != 0x020000 || head[pciHeaderType]&0x7f != 0 || head[pciPin] != 0 {
 		t.Fatalf("class %#06x, header type %#x, interrupt pin %d; want 0x020000, 0 and 0", class, head[pciHeaderType], head[pciPin])
 	}
@@ -59,7 +59,7 @@ func pciConfig(t *T) {
 		t.Fatalf("there is no PCI Express capability")
 	}
 	devcap, err := d.Config(express+4, 4)
-	t.ok(err)
+	t.noError(err)
 	if binary.LittleEndian.Uint32(devcap)&expressReset == 0 {
 		t.Fatalf("device capabilities %#x: no function level reset", binary.LittleEndian.Uint32(devcap))
 	}
@@ -69,14 +69,14 @@ func pciConfig(t *T) {
 		}
 	}
 	serial, err := d.Config(pciSerial, 12)
-	t.ok(err)
+	t.noError(err)
 	if id, n := binary.LittleEndian.Uint16(serial), binary.LittleEndian.Uint64(serial[4:]); id != extSerial || n != uint64(c.number) {
 		t.Fatalf("extended capability %#x with serial number %#x, want %#x and the function's number %#x", id, n, extSerial, c.number)
 	}
-	t.ok(d.SetConfig(0, []byte{0xff, 0xff, 0xff, 0xff}))
-	t.ok(d.SetConfig(pciClass, []byte{0xff}))
+	t.noError(d.SetConfig(0, []byte{0xff, 0xff, 0xff, 0xff}))
+	t.noError(d.SetConfig(pciClass, []byte{0xff}))
 	again, err := d.Config(0, 16)
-	t.ok(err)
+	t.noError(err)
 	if string(again[:4]) != string(head[:4]) || again[pciClass] != head[pciClass] {
 		t.Fatalf("ids or class can be written: % x, were % x", again, head[:16])
 	}
@@ -88,7 +88,7 @@ func pciBARs(t *T) {
 	d := t.pci()
 	_, msix := d.capabilities(t)[capMSIX]
 	text, err := os.ReadFile(filepath.Join(d.Folder(), "resource"))
-	t.ok(err)
+	t.noError(err)
 	tables := uint64(0)
 	if msix {
 		tables = 4096
@@ -153,7 +153,7 @@ func pciVectors(t *T) {
 // pciTranslation checks that the device cannot access a page that the IOMMU no longer maps, but can
 // still access others.
 func pciTranslation(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	d := t.pci()
 	if !d.Translated() {
 		t.Skipf("no IOMMU translates the device's addresses here")
@@ -161,7 +161,7 @@ func pciTranslation(t *T) {
 	const size = 2 << 20 // one of the IOMMU's pages, however it maps
 	mem, addr := make([]byte, 2*size), uint64(1)<<40
 	at := (size - int(d.AddressOf(mem)%size)) % size
-	t.ok(d.MapDMA(mem[at:at+size], addr))
+	t.noError(d.MapDMA(mem[at:at+size], addr))
 	list := r.alloc(abi.PageSize)
 	binary.LittleEndian.PutUint64(list.Bytes(), addr)
 	reg := abi.RegMR{PDN: r.pdn, Access: allAccess, IOVA: addr, Length: abi.PageSize, Pages: list.Pages()[0], Levels: 1}
@@ -176,7 +176,7 @@ func pciTranslation(t *T) {
 	if string(mem[at:at+8]) != "reached!" {
 		t.Fatalf("a WRITE to mapped memory left % x there", mem[at:at+8])
 	}
-	t.ok(d.UnmapDMA(addr, size))
+	t.noError(d.UnmapDMA(addr, size))
 	r.refuse(abi.AdminOpRegMR, &reg, abi.StatusMemoryFault)
 	write(2)
 	if e := r.cq.next(); e.Status == abi.WCSuccess {
@@ -189,7 +189,7 @@ func pciReset(t *T) {
 	c := t.ready()
 	d := t.pci()
 	c.byAdmin()
-	t.ok(d.Reset())
+	t.noError(d.Reset())
 	c.stream.closed()
 	n := t.attach()
 	if s := n.state(); s != abi.StateReset {

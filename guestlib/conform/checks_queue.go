@@ -31,26 +31,26 @@ func queueProducer(t *T) {
 	c := t.attach()
 	for _, bad := range []struct {
 		name  string
-		spoil func(r *rig)
+		spoil func(r *qpPair)
 	}{
-		{"a producer more than a queue ahead", func(r *rig) {
-			t.ok(mem(r.a.sq.block).Store32(0, r.a.sq.last+1<<queueLog2+1))
+		{"a producer more than a queue ahead", func(r *qpPair) {
+			t.noError(mem(r.a.sq.block).Store32(0, r.a.sq.last+1<<queueLog2+1))
 			r.ring(abi.Doorbell{Kind: abi.DoorbellSQ, Queue: r.a.qpn, Index: r.a.sq.last + 1})
 		}},
-		{"a producer that moved back", func(r *rig) {
-			t.ok(mem(r.a.sq.block).Store32(0, 0))
+		{"a producer that moved back", func(r *qpPair) {
+			t.noError(mem(r.a.sq.block).Store32(0, 0))
 			r.ring(abi.Doorbell{Kind: abi.DoorbellSQ, Queue: r.a.qpn, Index: 0})
 		}},
-		{"a doorbell ahead of the producer", func(r *rig) {
+		{"a doorbell ahead of the producer", func(r *qpPair) {
 			r.ring(abi.Doorbell{Kind: abi.DoorbellSQ, Queue: r.a.qpn, Index: r.a.sq.last + 1})
 		}},
-		{"a receive producer more than a queue ahead", func(r *rig) {
-			t.ok(mem(r.a.rq.block).Store32(0, 1<<queueLog2+1))
+		{"a receive producer more than a queue ahead", func(r *qpPair) {
+			t.noError(mem(r.a.rq.block).Store32(0, 1<<queueLog2+1))
 			r.ring(abi.Doorbell{Kind: abi.DoorbellRQ, Queue: r.a.qpn, Index: 1})
 		}},
 	} {
 		c.enable()
-		r := c.rig(nil)
+		r := c.qpPair(nil)
 		r.copy(1, 0, 4096, 8)
 		r.cq.want(1, abi.WCSuccess)
 		bad.spoil(r)
@@ -71,19 +71,19 @@ func queueTooMuch(t *T) {
 	for _, bad := range []struct {
 		name string
 		want abi.WCStatus
-		post func(r *rig)
+		post func(r *qpPair)
 	}{
-		{"an SGE too many", abi.WCLocQPOpErr, func(r *rig) {
+		{"an SGE too many", abi.WCLocQPOpErr, func(r *qpPair) {
 			b := make([]byte, abi.SendWQEHeader)
 			(&abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey, NumSGE: maxSGE + 1}).Marshal(b)
 			r.a.push(r.a.sq, b)
 		}},
-		{"a byte inline too many", abi.WCLocLenErr, func(r *rig) {
+		{"a byte inline too many", abi.WCLocLenErr, func(r *qpPair) {
 			r.a.postInline(abi.SendWQE{WRID: 1, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey}, make([]byte, maxInline+1))
 		}},
 	} {
 		c.enable()
-		r := c.rig(nil)
+		r := c.qpPair(nil)
 		bad.post(r)
 		if e := r.cq.want(1, bad.want); e.QPN != r.a.qpn {
 			t.Fatalf("%s: completion of QP %d, want %d", bad.name, e.QPN, r.a.qpn)
@@ -100,7 +100,7 @@ func queueTooMuch(t *T) {
 }
 
 func queueOldDoorbell(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	for i := range uint64(5) {
 		r.copy(i, 0, 4096, 8)
 		r.cq.want(i, abi.WCSuccess)
@@ -118,7 +118,7 @@ func queueOldDoorbell(t *T) {
 // queueConsumer checks that a slot may be overwritten once the consumer index has passed it. It
 // goes around the queue several times.
 func queueConsumer(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	for i := range uint64(3 << queueLog2) {
 		want := bytes.Repeat([]byte{byte(i + 1)}, 48)
 		r.a.postInline(abi.SendWQE{WRID: i, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova + 64*i, RKey: r.mr.rkey}, want)
@@ -140,7 +140,7 @@ func queueConsumer(t *T) {
 // queueEventIndex rings only when the event index asks for it. All work must be done, and in the
 // end the device must ask for the next doorbell.
 func queueEventIndex(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	posted := uint64(0)
 	for round := range 30 {
 		for range round%5 + 1 {
@@ -167,7 +167,7 @@ func queueEventIndex(t *T) {
 
 func queueNoEventIndex(t *T) {
 	c := t.readyWith(features &^ abi.FeatureEventIndex)
-	r := c.rig(nil)
+	r := c.qpPair(nil)
 	for i := range uint64(20) {
 		r.copy(i, 0, 4096, 8)
 		r.cq.want(i, abi.WCSuccess)
@@ -178,7 +178,7 @@ func queueNoEventIndex(t *T) {
 }
 
 func queueOrder(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	for round := range uint64(8) {
 		for i := range uint64(1 << queueLog2) {
 			n := int(64 + 4001*(i%4)) // of one and of several packets
@@ -191,7 +191,7 @@ func queueOrder(t *T) {
 }
 
 func queueUnsignaled(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	write := abi.SendWQE{Opcode: abi.OpWrite, RemoteAddr: r.mr.iova + 4096, RKey: r.mr.rkey}
 	for i := range uint64(5) {
 		write.WRID = i
@@ -212,7 +212,7 @@ func queueUnsignaled(t *T) {
 }
 
 func queueFlush(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	r.a.postRecv(50)
 	r.copy(1, 0, 4096, 8)
 	r.a.post(abi.SendWQE{WRID: 2, Opcode: abi.OpWrite, RemoteAddr: r.mr.iova, RKey: r.mr.rkey ^ 0x55_5500}, r.mr.sge(0, 8))
@@ -231,7 +231,7 @@ func queueFlush(t *T) {
 }
 
 func queueDropped(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	r.a.postRecv(1)
 	r.b.postRecv(2)
 	r.a.modify(abi.ModifyQP{State: abi.QPStateReset, Mask: abi.QPAttrState})
@@ -243,7 +243,7 @@ func queueDropped(t *T) {
 
 // queueOperations checks every operation of an RC queue pair, its data and its completion.
 func queueOperations(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	data := r.mr.bytes()
 	fill := func(off, n int, seed byte) []byte {
 		for i := range n {
@@ -309,7 +309,7 @@ func queueOperations(t *T) {
 }
 
 // received checks a receive completion.
-func (r *rig) received(op abi.Opcode, e *abi.CQE, n int) {
+func (r *qpPair) received(op abi.Opcode, e *abi.CQE, n int) {
 	want := abi.WCOpRecv
 	if op == abi.OpWriteImm {
 		want = abi.WCOpRecvWriteImm
@@ -323,7 +323,7 @@ func (r *rig) received(op abi.Opcode, e *abi.CQE, n int) {
 }
 
 func queueAtomicWrite(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	write := func(w abi.SendWQE, sges ...abi.SGE) {
 		w.Opcode, w.Flags, w.RKey = abi.OpAtomicWrite, w.Flags|abi.SendSignaled, r.mr.rkey
 		r.a.post(w, sges...)
@@ -341,7 +341,7 @@ func queueAtomicWrite(t *T) {
 }
 
 func queueMaskedAtomics(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	do := func(op abi.Opcode, w abi.SendWQE, m abi.AtomicMasks) {
 		w.WRID, w.Opcode, w.Flags, w.RemoteAddr, w.RKey, w.NumSGE = 5, op, abi.SendSignaled, r.mr.iova, r.mr.rkey, 1
 		b := make([]byte, abi.SendWQEHeader+abi.AtomicMasksSize+16)
@@ -368,7 +368,7 @@ func queueMaskedAtomics(t *T) {
 }
 
 func queueAtomicAlignment(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	r.mr.store64(0, 5)
 	r.mr.store64(8, 6)
 	r.a.post(abi.SendWQE{
@@ -383,7 +383,7 @@ func queueAtomicAlignment(t *T) {
 // doorbellNobody checks that a doorbell of no queue does nothing, and that doorbells around it
 // still work.
 func doorbellNobody(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	for _, k := range []abi.DoorbellKind{abi.DoorbellSQ, abi.DoorbellRQ, abi.DoorbellCQArm, abi.DoorbellSRQ, 99} {
 		r.ring(abi.Doorbell{Kind: k, Queue: 0x12_3456, Index: 1})
 	}
@@ -413,7 +413,7 @@ func doorbellOrder(t *T) {
 
 // doorbellSleeper checks that each kind of doorbell wakes a sleeping device.
 func doorbellSleeper(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	for range 3 {
 		time.Sleep(quiet)
 		r.allocPD()

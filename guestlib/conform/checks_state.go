@@ -109,7 +109,7 @@ func qpAttributes(t *T) {
 }
 
 func qpDrain(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	for i := range uint64(8) {
 		r.copy(i, 0, 32<<10, 16<<10)
 	}
@@ -132,7 +132,7 @@ func qpDrain(t *T) {
 	r.cq.empty() // no send is begun
 	r.b.post(abi.SendWQE{WRID: 77, Opcode: abi.OpRead, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova, RKey: r.mr.rkey}, r.mr.sge(4096, 16))
 	r.cq.want(77, abi.WCSuccess) // requests of the peer are served
-	r.stream.none("EventSQDrained a second time", isEvent(abi.EventSQDrained))
+	r.stream.never("EventSQDrained a second time", isEvent(abi.EventSQDrained))
 	r.a.modify(abi.ModifyQP{State: abi.QPStateRTS, Mask: abi.QPAttrState})
 	for ; done < 9; done++ {
 		r.cq.want(done, abi.WCSuccess)
@@ -142,27 +142,27 @@ func qpDrain(t *T) {
 func qpBlame(t *T) {
 	for _, x := range []struct {
 		name string
-		bad  func(r *rig)
+		bad  func(r *qpPair)
 		want abi.EventType
-		qp   func(r *rig) uint32
+		qp   func(r *qpPair) uint32
 	}{
-		{"a request without the right key", func(r *rig) {
+		{"a request without the right key", func(r *qpPair) {
 			r.a.post(abi.SendWQE{Opcode: abi.OpWrite, RemoteAddr: r.mr.iova, RKey: r.mr.rkey ^ 0x55_5500}, r.mr.sge(0, 8))
-		}, abi.EventQPAccessErr, func(r *rig) uint32 { return r.b.qpn }},
-		{"a message longer than the receive", func(r *rig) {
+		}, abi.EventQPAccessErr, func(r *qpPair) uint32 { return r.b.qpn }},
+		{"a message longer than the receive", func(r *qpPair) {
 			r.b.postRecv(1, r.mr.sge(0, 4))
 			r.a.post(abi.SendWQE{Opcode: abi.OpSend}, r.mr.sge(0, 64))
-		}, abi.EventQPReqErr, func(r *rig) uint32 { return r.b.qpn }},
-		{"a request with a local key that is none", func(r *rig) {
+		}, abi.EventQPReqErr, func(r *qpPair) uint32 { return r.b.qpn }},
+		{"a request with a local key that is none", func(r *qpPair) {
 			r.a.post(abi.SendWQE{Opcode: abi.OpWrite, RemoteAddr: r.mr.iova, RKey: r.mr.rkey}, abi.SGE{Addr: r.mr.iova, Length: 8, LKey: r.mr.lkey ^ 0x55_5500})
-		}, abi.EventQPFatal, func(r *rig) uint32 { return r.a.qpn }},
+		}, abi.EventQPFatal, func(r *qpPair) uint32 { return r.a.qpn }},
 	} {
 		c := t.ready()
-		r := c.rig(nil)
+		r := c.qpPair(nil)
 		x.bad(r)
 		m := c.stream.wait(x.want.String()+" for "+x.name, isEvent(x.want))
 		var e abi.AsyncEvent
-		t.ok(abi.Decode(m.body, &e))
+		t.noError(abi.Decode(m.body, &e))
 		if e.Number != x.qp(r) {
 			t.Fatalf("%s for %s names QP %#x, want %#x", x.want, x.name, e.Number, x.qp(r))
 		}
@@ -217,11 +217,11 @@ func qpWired(t *T) {
 // qpWiredAlone checks a queue pair whose peer leaves: nothing happens until work is posted, which
 // then fails at once.
 func qpWiredAlone(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	r.nop(1)
 	r.cq.want(1, abi.WCSuccess)
 	r.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: r.b.qpn}, nil)
-	r.stream.none("an event for a peer that left, without work", anyEvent)
+	r.stream.never("an event for a peer that left, without work", anyEvent)
 	r.a.wantState(abi.QPStateRTS)
 	r.nop(2)
 	e := r.cq.next()

@@ -59,9 +59,9 @@ func helloLonger(t *T) {
 	body := make([]byte, abi.HelloSize+24)
 	h.Marshal(body)
 	copy(body[abi.HelloSize:], bytes.Repeat([]byte{0xa5}, 24))
-	c.stream.raw(abi.AppendMessage(nil, abi.MsgHello, 7, body))
+	c.stream.write(abi.AppendMessage(nil, abi.MsgHello, 7, body))
 	var r abi.HelloReply
-	t.ok(abi.Decode(c.stream.reply(7, "an answer to a hello with more than this version knows").body, &r))
+	t.noError(abi.Decode(c.stream.reply(7, "an answer to a hello with more than this version knows").body, &r))
 	if r.Status != abi.StatusOK {
 		t.Fatalf("a hello with more than this version knows: %s", r.Status)
 	}
@@ -86,7 +86,7 @@ func helloFeatures(t *T) {
 func helloFirst(t *T) {
 	c := t.dial()
 	var r abi.HelloReply
-	t.ok(abi.Decode(c.stream.reply(c.stream.send(&abi.RegRead{Offset: abi.RegMagic, Width: 4}), "an answer to a first message that is no hello").body, &r))
+	t.noError(abi.Decode(c.stream.reply(c.stream.send(&abi.RegRead{Offset: abi.RegMagic, Width: 4}), "an answer to a first message that is no hello").body, &r))
 	if r.Status == abi.StatusOK {
 		t.Fatalf("a first message that is no hello is accepted")
 	}
@@ -140,14 +140,14 @@ func streamTags(t *T) {
 		}
 		out = abi.AppendStruct(out, 1000+i, m)
 	}
-	c.stream.raw(out)
+	c.stream.write(out)
 	for i := uint64(n); i > 0; i-- { // in any order
 		m := c.stream.reply(999+i, "one answer to each request")
 		if want := [2]abi.MsgType{abi.MsgRegReply, abi.MsgHeartbeat}[(i-1)%2]; m.Type != want {
 			t.Fatalf("request %d is answered by %s, want %s", i, m.Type, want)
 		}
 	}
-	c.stream.none("a second answer", func(m *message) bool { return m.Tag != 0 })
+	c.stream.never("a second answer", func(m *message) bool { return m.Tag != 0 })
 }
 
 // streamUnread sends so many requests at once that the device cannot answer them in time. It cannot
@@ -160,7 +160,7 @@ func streamUnread(t *T) {
 		for i := range uint64(n) {
 			out = abi.AppendStruct(out, 1_000_000+i, &abi.RegRead{Offset: abi.RegMagic, Width: 4})
 		}
-		c.stream.raw(out)
+		c.stream.write(out)
 	}()
 	seen := make([]bool, n)
 	for left := n; left > 0; {
@@ -194,10 +194,10 @@ func streamReserved(t *T) {
 	copy(body[abi.RegReadSize:], "reserved")
 	msg := abi.AppendMessage(nil, abi.MsgRegRead, 77, body)
 	binary.LittleEndian.PutUint16(msg[6:], 0xffff) // MsgHeader.Flags
-	c.stream.raw(msg)
+	c.stream.write(msg)
 	m := c.stream.reply(77, "an answer to a request with reserved bits")
 	var r abi.RegReply
-	t.ok(abi.Decode(m.body, &r))
+	t.noError(abi.Decode(m.body, &r))
 	if r.Status != abi.StatusOK || r.Value != abi.Magic {
 		t.Fatalf("a request with reserved bits: %s, %#x", r.Status, r.Value)
 	}
@@ -212,11 +212,11 @@ func streamReserved(t *T) {
 	record := make([]byte, abi.DoorbellSize)
 	(&abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index}).Marshal(record)
 	record[2], record[12] = 0xff, 0xff
-	c.stream.raw(abi.AppendMessage(nil, abi.MsgDoorbell, 0, record))
+	c.stream.write(abi.AppendMessage(nil, abi.MsgDoorbell, 0, record))
 	if e := c.admin.completion(4711); e.Status != abi.StatusOK {
 		t.Fatalf("a command with reserved bytes: %s", e.Status)
 	}
-	r2 := c.rig(nil)
+	r2 := c.qpPair(nil)
 	r2.copy(1, 0, 4096, 64)
 	e := r2.cq.want(1, abi.WCSuccess)
 	e.Tail, e.VendorErr = 0, 0
@@ -234,7 +234,7 @@ func streamReserved(t *T) {
 func (c *client) answerRaw(h *abi.Hello, see func(*message)) {
 	m := c.stream.reply(c.stream.send(h), "HelloReply")
 	var r abi.HelloReply
-	c.t.ok(abi.Decode(m.body, &r))
+	c.t.noError(abi.Decode(m.body, &r))
 	if r.Status != abi.StatusOK {
 		c.t.Fatalf("hello: %s", r.Status)
 	}
@@ -263,10 +263,10 @@ func streamFraming(t *T) {
 			continue // in the control block an entry is a message: DEV-1016
 		}
 		c := t.attach()
-		c.stream.raw(bad.raw)
+		c.stream.write(bad.raw)
 		m := c.stream.wait("MsgError for "+bad.name, func(m *message) bool { return m.Type == abi.MsgError })
 		var e abi.ErrorMsg
-		t.ok(abi.Decode(m.body, &e))
+		t.noError(abi.Decode(m.body, &e))
 		if e.Code == abi.StatusOK || abi.Text(e.Reason[:]) == "" {
 			t.Fatalf("MsgError for %s has code %s and reason %q", bad.name, e.Code, abi.Text(e.Reason[:]))
 		}
@@ -286,13 +286,13 @@ func streamHeartbeat(t *T) {
 			t.Fatalf("heartbeat with token %#x is answered with %#x", token, r.Token)
 		}
 	}
-	c.stream.none("a heartbeat of its own", func(m *message) bool { return m.Type == abi.MsgHeartbeat })
+	c.stream.never("a heartbeat of its own", func(m *message) bool { return m.Type == abi.MsgHeartbeat })
 }
 
 // streamEnd ends the stream while work is outstanding. After the end the device must not access the
 // memory, and the next stream must find nothing of that work.
 func streamEnd(t *T) {
-	r := t.rig()
+	r := t.qpPair()
 	for i := range uint64(8) {
 		r.copy(i, 0, 32<<10, 16<<10)
 	}

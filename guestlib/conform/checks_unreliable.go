@@ -14,19 +14,19 @@ var unreliableChecks = []check{
 	{"uc.modes", "DEV-961", abi.FeatureExtendedVerbs, ucModes},
 }
 
-// unreliable is a rig whose queue pairs are of type UC.
-func (t *T) unreliable() *rig {
+// unreliable is a pair whose queue pairs are of type UC.
+func (t *T) unreliable() *qpPair {
 	c := t.ready()
-	r := &rig{client: c, pdn: c.allocPD()}
+	r := &qpPair{client: c, pdn: c.allocPD()}
 	r.cq, r.rcq = c.newCQ(6), c.newCQ(6)
-	r.mr = c.regMR(r.pdn, rigMemory, allAccess)
+	r.mr = c.regMR(r.pdn, pairMemory, allAccess)
 	r.a, r.b = r.newUC(), r.newUC()
 	r.a.connect(r.b.qpn)
 	r.b.connect(r.a.qpn)
 	return r
 }
 
-func (r *rig) newUC() *qp {
+func (r *qpPair) newUC() *qp {
 	return r.newQP(r.pdn, r.cq, r.rcq, func(q *abi.CreateQP) { q.Type = abi.QPTypeUC })
 }
 

@@ -114,7 +114,7 @@ func vfSettings(t *T) {
 func vfReset(t *T) {
 	f := t.family()
 	c := f.child()
-	r := c.rig(nil)
+	r := c.qpPair(nil)
 	r.nop(1)
 	r.cq.want(1, abi.WCSuccess)
 	f.must(abi.AdminOpVFReset, &abi.VFNumber{VF: f.vf}, nil)
@@ -166,7 +166,7 @@ func vfLink(t *T) {
 func vfQuota(t *T) {
 	f := t.family()
 	c := f.child()
-	r := c.rig(nil) // two QPs
+	r := c.qpPair(nil) // two QPs
 	f.must(abi.AdminOpSetVF, &abi.SetVF{VF: f.vf, Mask: abi.VFAttrMaxQP, MaxQP: 1}, nil)
 	r.nop(1) // nothing is taken away
 	r.cq.want(1, abi.WCSuccess)

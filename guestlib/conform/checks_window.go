@@ -62,7 +62,7 @@ func windowHeader(t *T) {
 // byWindow executes a command with its doorbell in the window.
 func (c *client) byWindow(w *window.Window, op abi.AdminOp, in structure) {
 	id, index := c.admin.write(op, in)
-	c.t.ok(w.Ring(&abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index}))
+	c.t.noError(w.Ring(&abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index}))
 	if e := c.admin.completion(id); e.Status != abi.StatusOK {
 		c.t.Fatalf("%s by the window: %s", op, e.Status)
 	}
@@ -82,8 +82,8 @@ func windowDoorbells(t *T) {
 	// In the order of the ring: after the doorbell that stops the function the command is not
 	// carried out.
 	_, index := c.admin.write(abi.AdminOpAllocPD, nil)
-	t.ok(w.Ring(&badBell))
-	t.ok(w.Ring(&abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index}))
+	t.noError(w.Ring(&badBell))
+	t.noError(w.Ring(&abi.Doorbell{Kind: abi.DoorbellAdmin, Index: index}))
 	c.faulted(abi.FaultCommand)
 	t.never(func() bool { _, ok := c.admin.poll(); return ok }, "a record had an effect before one that stood earlier")
 }
@@ -125,7 +125,7 @@ func windowEvents(t *T) {
 			t.Fatalf("the record of entry %d came before the entry", i)
 		}
 	}
-	c.stream.none("MsgCQEvent of a CQ whose events go by the window", isCQEvent(q.cqn))
+	c.stream.never("MsgCQEvent of a CQ whose events go by the window", isCQEvent(q.cqn))
 }
 
 // windowMemory tries to register the windows themselves, at the addresses where the guest sees

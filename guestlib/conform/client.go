@@ -107,20 +107,20 @@ func (c *client) ring(records ...abi.Doorbell) {
 	for i := range records {
 		records[i].Marshal(body[i*abi.DoorbellSize:])
 	}
-	c.stream.raw(abi.AppendMessage(nil, abi.MsgDoorbell, 0, body))
+	c.stream.write(abi.AppendMessage(nil, abi.MsgDoorbell, 0, body))
 }
 
 // alloc returns zeroed memory of whole pages that the device can access.
 func (c *client) alloc(n int) *arena.Block {
 	b, err := c.pool.Alloc(n)
-	c.t.ok(err)
+	c.t.noError(err)
 	return b
 }
 
 // pages returns a page list of a block.
 func (c *client) pages(b *arena.Block) *arena.PageList {
 	l, err := c.pool.NewPageList(b.Pages())
-	c.t.ok(err)
+	c.t.noError(err)
 	return l
 }
 

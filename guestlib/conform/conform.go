@@ -160,7 +160,7 @@ func (t *T) redial() *client {
 		}
 	}
 	conn, err := guestlib.Redial(t.ctx, t.cfg.URL, t.device.memory)
-	t.ok(err)
+	t.noError(err)
 	return t.client(conn, borrowed{t.device.memory})
 }
 

@@ -2,7 +2,7 @@
 // without the rest of guestlib, and checks the rules for devices in docs/abi. It also reports which
 // rules a driver broke, as the device noticed them.
 //
-//	Run ──► checks (table) ──► client: stream, registers, admin queue ──► rig: PD, MR, CQ, two QPs of the function joined to each other
+//	Run ──► checks (table) ──► client: stream, registers, admin queue ──► qpPair: PD, MR, CQ, two QPs of the function joined to each other
 //	          │                       breaks rules on purpose where a clause says what happens then
 //	          └──► Report: TAP, JSON, coverage of the clauses
 //	Watch ─► what the device remembers before and after a driver ran (QueryViolation) ──► Report

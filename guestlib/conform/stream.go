@@ -120,16 +120,16 @@ func (s *stream) wait(what string, fits func(*message) bool) (m message) {
 	return m
 }
 
-// none fails the check if a message that fits comes within a short time.
-func (s *stream) none(what string, fits func(*message) bool) {
+// never fails the check if a message that fits comes within a short time.
+func (s *stream) never(what string, fits func(*message) bool) {
 	s.t.never(func() bool { _, ok := s.take(fits); return ok }, "the device sent %s", what)
 }
 
 // closed waits until the device has closed the stream.
 func (s *stream) closed() { s.t.until(s.ended, "the end of the stream") }
 
-// raw sends bytes. It ignores errors: if the device has closed the stream, the reader notices.
-func (s *stream) raw(b []byte) {
+// write sends bytes. It ignores errors: if the device has closed the stream, the reader notices.
+func (s *stream) write(b []byte) {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(s.t.cfg.Wait))
 	_, _ = s.conn.Write(b)
 }
@@ -137,7 +137,7 @@ func (s *stream) raw(b []byte) {
 // send sends a message with a new tag.
 func (s *stream) send(m abi.Message) (tag uint64) {
 	s.tag++
-	s.raw(abi.AppendStruct(nil, s.tag, m))
+	s.write(abi.AppendStruct(nil, s.tag, m))
 	return s.tag
 }
 
@@ -154,13 +154,13 @@ func (s *stream) answer(q, a abi.Message) {
 	if m.Type != a.MsgType() {
 		s.t.Fatalf("%s is answered by %s", q.MsgType(), m.Type)
 	}
-	s.t.ok(abi.Decode(m.body, a))
+	s.t.noError(abi.Decode(m.body, a))
 }
 
 // goodbye ends the stream and waits until the device has closed it.
 func (s *stream) goodbye() {
 	s.left = true
-	s.raw(abi.AppendMessage(nil, abi.MsgGoodbye, 0, nil))
+	s.write(abi.AppendMessage(nil, abi.MsgGoodbye, 0, nil))
 	s.closed()
 }
 
@@ -168,7 +168,7 @@ func (s *stream) goodbye() {
 // still use the client's memory; the client ends anyway.
 func (s *stream) leave() {
 	if !s.ended() && !s.left {
-		s.raw(abi.AppendMessage(nil, abi.MsgGoodbye, 0, nil))
+		s.write(abi.AppendMessage(nil, abi.MsgGoodbye, 0, nil))
 		for end := time.Now().Add(s.t.cfg.Wait); !s.ended() && time.Now().Before(end); {
 			time.Sleep(100 * time.Microsecond)
 		}
@@ -182,7 +182,7 @@ func (s *stream) leave() {
 // event waits for an asynchronous event.
 func (s *stream) event(typ abi.EventType) (e abi.AsyncEvent) {
 	m := s.wait(typ.String(), isEvent(typ))
-	s.t.ok(abi.Decode(m.body, &e))
+	s.t.noError(abi.Decode(m.body, &e))
 	if m.Tag != 0 {
 		s.t.Fatalf("%s with tag %d, want 0", typ, m.Tag)
 	}

@@ -53,8 +53,8 @@ func (t *T) Skipf(format string, args ...any) {
 	panic(&ending{Skipped, fmt.Sprintf(format, args...)})
 }
 
-// ok ends the check if err is an error.
-func (t *T) ok(err error) {
+// noError ends the check if err is an error.
+func (t *T) noError(err error) {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -95,7 +95,7 @@ func (t *T) close() {
 	}
 	t.clients = nil
 	if t.device != nil {
-		t.ok(t.device.memory.Close())
+		t.noError(t.device.memory.Close())
 		t.device = nil
 	}
 }
@@ -106,7 +106,7 @@ func (t *T) dial() *client {
 		return t.redial()
 	}
 	conn, src, function, err := guestlib.Dial(t.ctx, t.cfg.URL, t.memory())
-	t.ok(err)
+	t.noError(err)
 	t.function = uint32(function)
 	if pci := guestlib.PCIOf(src); pci != nil {
 		t.device = &pciDevice{pci, src}

@@ -42,10 +42,10 @@ func (q *cq) area(log2 uint8) {
 func (q *cq) poll() (e abi.CQE, ok bool) {
 	var b [abi.CQESize]byte
 	ok, err := q.reader.Poll(b[:])
-	q.c.t.ok(err)
+	q.c.t.noError(err)
 	if ok {
 		e.Unmarshal(b[:])
-		q.c.t.ok(q.reader.Commit())
+		q.c.t.noError(q.reader.Commit())
 	}
 	return e, ok
 }
@@ -83,7 +83,7 @@ func (q *cq) arm(index uint32, flags uint8) {
 // armWord asks for an event by the word in the queue's header.
 func (q *cq) armWord(index uint32, bits uint64) {
 	q.arming++
-	q.c.t.ok(mem(q.block).Store64Release(abi.CQHeaderArm, uint64(index)|bits|q.arming<<abi.CQArmNumber))
+	q.c.t.noError(mem(q.block).Store64Release(abi.CQHeaderArm, uint64(index)|bits|q.arming<<abi.CQArmNumber))
 }
 
 // event waits for an event of the queue. It also takes a repeated one, which may follow (DRV-710).
@@ -99,7 +99,7 @@ func (q *cq) event() {
 // machine is.
 func (q *cq) noEvent() {
 	q.c.state()
-	q.c.stream.none("an event of the CQ that nobody asked for", isCQEvent(q.cqn))
+	q.c.stream.never("an event of the CQ that nobody asked for", isCQEvent(q.cqn))
 }
 
 // queue is a send or receive queue.
@@ -123,7 +123,7 @@ func (c *client) newQueue(kind abi.DoorbellKind, log2, stride uint8) *queue {
 // word reads a word of the queue's header.
 func (q *queue) word(t *T, at uint64) uint32 {
 	v, err := mem(q.block).Load32(at)
-	t.ok(err)
+	t.noError(err)
 	return v
 }
 
@@ -250,13 +250,13 @@ func entry(w *abi.SendWQE, sgl ...abi.SGE) []byte {
 
 // push writes an entry and the producer index, and rings if the device asked for that.
 func (q *qp) push(on *queue, b []byte) {
-	q.c.t.ok(on.ring.Push(b))
+	q.c.t.noError(on.ring.Push(b))
 	q.publish(on)
 }
 
 func (q *qp) publish(on *queue) {
 	index, bell, err := on.ring.Publish()
-	q.c.t.ok(err)
+	q.c.t.noError(err)
 	on.last = index
 	if bell || q.c.features&abi.FeatureEventIndex == 0 {
 		q.c.ring(abi.Doorbell{Kind: on.kind, Queue: q.qpn, Index: index})
@@ -285,9 +285,9 @@ func recvEntry(wrid uint64, sgl ...abi.SGE) []byte {
 	return b
 }
 
-// rig is all that work requests need: two queue pairs of one function that are connected to each
+// qpPair is all that work requests need: two queue pairs of one function that are connected to each
 // other, with their completion queues and a region.
-type rig struct {
+type qpPair struct {
 	*client
 	pdn  uint32
 	cq   *cq // of sends
@@ -296,28 +296,34 @@ type rig struct {
 	a, b *qp
 }
 
-// rigMemory is the size of a rig's region in bytes.
-const rigMemory = 64 << 10
+// pairMemory is the size of a pair's region in bytes.
+const pairMemory = 64 << 10
 
-// rig returns a rig of a client with all features.
-func (t *T) rig() *rig { return t.ready().rig(nil) }
+// qpPair returns a pair of a client with all features.
+func (t *T) qpPair() *qpPair { return t.ready().qpPair(nil) }
 
-func (c *client) rig(change func(*abi.CreateQP)) *rig {
-	r := &rig{client: c, pdn: c.allocPD()}
-	r.cq, r.rcq = c.newCQ(6), c.newCQ(6)
-	r.mr = c.regMR(r.pdn, rigMemory, allAccess)
-	r.a, r.b = c.newQP(r.pdn, r.cq, r.rcq, change), c.newQP(r.pdn, r.cq, r.rcq, change)
+func (c *client) qpPair(change func(*abi.CreateQP)) *qpPair {
+	r := c.newQPs(change)
 	r.a.connect(r.b.qpn)
 	r.b.connect(r.a.qpn)
 	return r
 }
 
-// copy posts a signaled WRITE of n bytes from offset off to offset to of the rig's region.
-func (r *rig) copy(wrid uint64, off, to, n int) {
+// newQPs makes a pair that is not connected yet.
+func (c *client) newQPs(change func(*abi.CreateQP)) *qpPair {
+	r := &qpPair{client: c, pdn: c.allocPD()}
+	r.cq, r.rcq = c.newCQ(6), c.newCQ(6)
+	r.mr = c.regMR(r.pdn, pairMemory, allAccess)
+	r.a, r.b = c.newQP(r.pdn, r.cq, r.rcq, change), c.newQP(r.pdn, r.cq, r.rcq, change)
+	return r
+}
+
+// copy posts a signaled WRITE of n bytes from offset off to offset to of the pair's region.
+func (r *qpPair) copy(wrid uint64, off, to, n int) {
 	r.a.post(abi.SendWQE{WRID: wrid, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: r.mr.iova + uint64(to), RKey: r.mr.rkey}, r.mr.sge(off, n))
 }
 
-// renew starts the queue at index 0 again. The caller has zeroed the header of its area.
-func (q *queue) renew() {
+// restart starts the queue at index 0 again. The caller has zeroed the header of its area.
+func (q *queue) restart() {
 	q.ring, q.last = ring.NewProducer(mem(q.block), ring.QueueLayout(q.log2, q.stride)), 0
 }
