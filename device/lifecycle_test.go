@@ -198,7 +198,7 @@ func TestNewNICFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &closer{}
-	c, err := capture.New(io.Discard) // leak.Main does not notice if it stays open
+	c, err := capture.New(io.Discard, config.CaptureBoth) // leak.Main does not notice if it stays open
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestCountersOfAll(t *testing.T) {
 	stop()
 
 	var disk stuckDisk
-	c, err := capture.New(&disk)
+	c, err := capture.New(&disk, config.CaptureBoth)
 	must(t, err)
 	n, stop = runAloneWith(t, func(c *config.Config) {
 		c.PSP.KeyLog = filepath.Join(t.TempDir(), "none", "keys")

@@ -30,7 +30,7 @@ func (r *records) open(units units, core *controller.Core, offset int64) {
 		mode = c.Mode
 		if r.capture == nil {
 			var err error
-			if r.capture, err = capture.Create(c.File); err != nil {
+			if r.capture, err = capture.Create(c.File, mode); err != nil {
 				r.warnings.Warn(aboutCapture, err, "a capture begins when the NIC starts or is upgraded")
 			}
 		}

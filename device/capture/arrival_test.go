@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/device/config"
 )
 
 // control returns a socket's control message with n bytes of a timestamp.
@@ -50,7 +52,7 @@ func TestArrival(t *testing.T) {
 // TestNoInterface: a packet of an unknown interface is ignored.
 func TestNoInterface(t *testing.T) {
 	g := newGate()
-	c, err := New(g)
+	c, err := New(g, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ const (
 	Out
 )
 
-// Interfaces of a capture. Those added by AddPort have the next numbers.
+// Interfaces of a capture, as Packet takes them. Those of ports have the next numbers.
 const (
 	Sealed = 0 // Ethernet frames as on the wire
 	Clear  = 1 // IP packets without seal
@@ -42,7 +42,11 @@ type iface struct {
 	link              layers.LinkType
 	dropped           atomic.Uint64
 	written           uint64 // used by run only
+	id                int    // number in the file; used by run only
 }
+
+// undescribed is the id of an interface that is not in the file.
+const undescribed = -1
 
 // Capture is a pcapng file being written.
 type Capture struct {
@@ -57,7 +61,6 @@ type Capture struct {
 	mu     sync.RWMutex // read-locked by Packet, so that Close can wait for it
 	closed bool
 	ifaces []*iface
-	known  int // number of ifaces that are in the file; used by run only
 }
 
 // record is a queued packet. Its memory is reused.
@@ -72,12 +75,12 @@ type record struct {
 
 // Create makes a new file with mode 0600. Captures are evidence, so an existing file is not
 // changed: the new one gets a number, for example nic1.2.pcapng beside nic1.pcapng.
-func Create(path string) (*Capture, error) {
+func Create(path, mode string) (*Capture, error) {
 	f, err := createNext(path)
 	if err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
-	c, err := New(f)
+	c, err := New(f, mode)
 	if err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name())) // the file is empty
 	}
@@ -110,20 +113,34 @@ func (f *iface) ng() pcapgo.NgInterface {
 	return pcapgo.NgInterface{Name: f.name, Description: f.description, LinkType: f.link, SnapLength: snapLen}
 }
 
-// New writes a capture to w, with an interface for each of ports after Sealed and Clear. Close does
-// not close w.
-func New(w io.Writer, ports ...Port) (*Capture, error) {
-	all := []*iface{
-		{name: "sealed", description: "uplink: Ethernet frames as on the wire", link: layers.LinkTypeEthernet},
-		{name: "clear", description: "inner IP packets before sealing and after opening", link: layers.LinkTypeRaw},
-	}
+// New writes a capture to w. The file begins with the interfaces of the mode and of ports; another
+// one is added when its first packet comes. So a capture of ports alone has one type of interface,
+// as tcpdump needs it. Close does not close w.
+func New(w io.Writer, mode string, ports ...Port) (*Capture, error) {
+	sealed := &iface{id: undescribed, name: "sealed", description: "uplink: Ethernet frames as on the wire", link: layers.LinkTypeEthernet}
+	clear := &iface{id: undescribed, name: "clear", description: "inner IP packets before sealing and after opening", link: layers.LinkTypeRaw}
+	all := []*iface{Sealed: sealed, Clear: clear}
 	for _, p := range ports {
-		all = append(all, &iface{name: p.Name, description: p.Description, link: layers.LinkTypeEthernet})
+		all = append(all, portInterface(p))
+	}
+	var first []*iface
+	sink := NewSink(nil, mode)
+	if sink.Sealed {
+		first = append(first, sealed)
+	}
+	if sink.Clear {
+		first = append(first, clear)
+	}
+	if first = append(first, all[Clear+1:]...); len(first) == 0 {
+		first = append(first, sealed) // a file has one at least
 	}
 	options := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "vnic"}}
-	ng, err := pcapgo.NewNgWriterInterface(w, all[0].ng(), options)
-	for i := 1; err == nil && i < len(all); i++ {
-		_, err = ng.AddInterface(all[i].ng())
+	ng, err := pcapgo.NewNgWriterInterface(w, first[0].ng(), options)
+	first[0].id = 0
+	for _, f := range first[1:] {
+		if err == nil {
+			f.id, err = ng.AddInterface(f.ng())
+		}
 	}
 	if err == nil {
 		err = ng.Flush()
@@ -131,7 +148,7 @@ func New(w io.Writer, ports ...Port) (*Capture, error) {
 	if err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
-	c := &Capture{free: make(chan *record, slots), queue: make(chan *record, slots), w: ng, done: make(chan struct{}), failed: make(chan struct{}), ifaces: all, known: len(all)}
+	c := &Capture{free: make(chan *record, slots), queue: make(chan *record, slots), w: ng, done: make(chan struct{}), failed: make(chan struct{}), ifaces: all}
 	records := make([]record, slots)
 	for i := range records {
 		c.free <- &records[i]
@@ -174,8 +191,12 @@ func (c *Capture) Parts(iface int, dir Direction, ts int64, comment string, part
 func (c *Capture) AddPort(p Port) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ifaces = append(c.ifaces, &iface{name: p.Name, description: p.Description, link: layers.LinkTypeEthernet})
+	c.ifaces = append(c.ifaces, portInterface(p))
 	return len(c.ifaces) - 1
+}
+
+func portInterface(p Port) *iface {
+	return &iface{id: undescribed, name: p.Name, description: p.Description, link: layers.LinkTypeEthernet}
 }
 
 // all returns the present interfaces.
@@ -254,23 +275,21 @@ func (c *Capture) run() {
 	}
 }
 
-// describe, write and finish are called by run only. describe adds the interfaces up to number last
-// to the file.
-func (c *Capture) describe(last int) error {
-	for ; c.known <= last; c.known++ {
-		if _, err := c.w.AddInterface(c.all()[c.known].ng()); err != nil {
-			return err
-		}
+// describe, write and finish are called by run only. describe adds an interface to the file.
+func (c *Capture) describe(f *iface) (err error) {
+	if f.id == undescribed {
+		f.id, err = c.w.AddInterface(f.ng())
 	}
-	return nil
+	return err
 }
 
 func (c *Capture) write(r *record) error {
-	if err := c.describe(r.iface); err != nil {
+	f := c.all()[r.iface]
+	if err := c.describe(f); err != nil {
 		return err
 	}
-	c.all()[r.iface].written++
-	ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, r.ts), CaptureLength: len(r.data), Length: r.length, InterfaceIndex: r.iface}
+	f.written++
+	ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, r.ts), CaptureLength: len(r.data), Length: r.length, InterfaceIndex: f.id}
 	var o pcapgo.NgPacketOptions
 	switch r.dir {
 	case In:
@@ -285,15 +304,17 @@ func (c *Capture) write(r *record) error {
 }
 
 func (c *Capture) finish() error {
-	all := c.all()
-	if err := c.describe(len(all) - 1); err != nil {
-		return err
-	}
-	for i, f := range all {
+	for i, f := range c.all() {
+		if i <= Clear && f.id == undescribed {
+			continue
+		}
+		if err := c.describe(f); err != nil { // a port without packets
+			return err
+		}
 		s := pcapgo.NgInterfaceStatistics{
 			LastUpdate: time.Now(), PacketsDropped: f.dropped.Load(), PacketsReceived: f.written + f.dropped.Load(),
 		}
-		if err := c.w.WriteInterfaceStats(i, s); err != nil {
+		if err := c.w.WriteInterfaceStats(f.id, s); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
@@ -48,7 +50,7 @@ func readAll(t *testing.T, r io.Reader) (*pcapgo.NgReader, []string) {
 func TestCapture(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	path := filepath.Join(t.TempDir(), "x.pcapng")
-	c, err := Create(path)
+	c, err := Create(path, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,7 @@ func TestCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"x.2.pcapng", "x.3.pcapng"} { // what is there stays
-		next, err := Create(path)
+		next, err := Create(path, config.CaptureBoth)
 		if err != nil || next.Path() != filepath.Join(filepath.Dir(path), name) || next.Close() != nil {
 			t.Errorf("%v, want %s: %v", next, name, err)
 		}
@@ -110,7 +112,7 @@ func TestCapture(t *testing.T) {
 // TestNoSpace: a capture that cannot be started leaves no file, and one that cannot continue
 // reports why.
 func TestNoSpace(t *testing.T) {
-	c, err := New(&full{left: 1 << 10})
+	c, err := New(&full{left: 1 << 10}, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,7 @@ func TestNoSpace(t *testing.T) {
 	if err := c.Close(); !errors.Is(err, syscall.ENOSPC) {
 		t.Error(err)
 	}
-	if _, err := Create("/dev/full/x"); err == nil {
+	if _, err := Create("/dev/full/x", config.CaptureBoth); err == nil {
 		t.Error("made a file in a device")
 	}
 }
@@ -143,7 +145,7 @@ func (f *full) Write(b []byte) (int, error) {
 // without packets.
 func TestPorts(t *testing.T) {
 	var file bytes.Buffer
-	c, err := New(&file, Port{"vf1", "port of pf0.vf1"})
+	c, err := New(&file, config.CaptureBoth, Port{"vf1", "port of pf0.vf1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,6 +173,32 @@ func TestPorts(t *testing.T) {
 	}
 }
 
+// TestTcpdumpReadsACaptureOfPorts: a capture of ports alone has interfaces of one type, which tcpdump
+// needs.
+func TestTcpdumpReadsACaptureOfPorts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ports.pcapng")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := New(f, "", Port{"vf1", "port of pf0.vf1"}, Port{"vf2", "port of pf0.vf2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := append(bytes.Repeat([]byte{0xff}, 6), 2, 0, 0, 0, 0, 1, 0x08, 0x06)
+	c.Packet(Clear+1, In, 1, append(frame, make([]byte, 28)...), "")
+	c.Packet(Clear+2, Out, 2, append(frame, make([]byte, 28)...), "")
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	requireTool(t, "tcpdump")
+	out, err := exec.Command("tcpdump", "-enr", file).CombinedOutput()
+	if err != nil || bytes.Count(out, []byte("02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff")) != 2 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // TestFollowed: captured packets can be read while the capture runs.
 func TestFollowed(t *testing.T) {
 	r, w := io.Pipe()
@@ -183,7 +211,7 @@ func TestFollowed(t *testing.T) {
 		got <- err
 		_, _ = io.Copy(io.Discard, r)
 	}()
-	c, err := New(w)
+	c, err := New(w, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +267,7 @@ func (g *gate) Write(b []byte) (int, error) {
 
 func TestNeverBlocksAndCountsDrops(t *testing.T) {
 	g := newGate()
-	c, err := New(g)
+	c, err := New(g, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +298,7 @@ func TestNeverBlocksAndCountsDrops(t *testing.T) {
 
 func TestWriteErrorIsReported(t *testing.T) {
 	g := newGate()
-	c, err := New(g)
+	c, err := New(g, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +314,7 @@ func TestWriteErrorIsReported(t *testing.T) {
 	if c.Drops() == 0 {
 		t.Error("lost packets are not counted")
 	}
-	if _, err := New(g); err == nil {
+	if _, err := New(g, config.CaptureBoth); err == nil {
 		t.Error("New on a full disk")
 	}
 }
@@ -300,7 +328,7 @@ func TestNilCapture(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	c, err := New(io.Discard)
+	c, err := New(io.Discard, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +349,7 @@ func TestConcurrentUse(t *testing.T) {
 
 func TestPacketDoesNotAllocate(t *testing.T) {
 	g := newGate()
-	c, err := New(g)
+	c, err := New(g, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +375,7 @@ func TestPacketDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkPacket(b *testing.B) {
-	c, err := New(io.Discard)
+	c, err := New(io.Discard, config.CaptureBoth)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 // with and without an encrypted cookie. Packets with another key, or modified packets, are not
 // decrypted.
 func TestDissectorDecrypts(t *testing.T) {
-	requireTshark(t)
+	requireTool(t, "tshark")
 	var clear []shown
 	for _, p := range everyPacket(t) {
 		if p.iface == Clear && len(clear) < 12 {

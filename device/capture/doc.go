@@ -4,9 +4,11 @@
 //	shard ─ Packet ─▶ free list ─▶ queue ─▶ writer goroutine ─▶ file
 //	           └ none free: counted as dropped
 //
-// A capture has two interfaces: Sealed, the Ethernet frames of the uplink as they are on the wire,
-// and Clear, the inner IP packets before sealing and after opening. It has a further interface for
-// each captured port of a function, with the frames as the guest sends and receives them. Clear
+// A capture has up to two interfaces of the NIC: Sealed, the Ethernet frames of the uplink as they
+// are on the wire, and Clear, the inner IP packets before sealing and after opening. It has a further
+// interface for each captured port of a function, with the frames as the guest sends and receives
+// them. Programs that take one type of interface only, as tcpdump does, read it if Clear is not
+// together with others. Clear
 // captures and those of ports contain tenants' data, so files are made with mode 0600. The number
 // of dropped packets is in the interface statistics at the end of the file.
 //

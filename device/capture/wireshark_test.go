@@ -16,6 +16,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/underlay"
 )
 
@@ -27,13 +28,13 @@ const (
 	luaError    = "_ws.lua.error"
 )
 
-func requireTshark(t *testing.T) {
+func requireTool(t *testing.T, name string) {
 	t.Helper()
-	if _, err := exec.LookPath("tshark"); err != nil {
+	if _, err := exec.LookPath(name); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
 			t.Fatalf("%v: make deps installs it", err)
 		}
-		t.Skip("tshark is not installed")
+		t.Skip(name + " is not installed")
 	}
 }
 
@@ -44,7 +45,7 @@ func tshark(t *testing.T, script string, packets []shown, fields []string) []map
 	var got []map[string]string
 	for chunk := range slices.Chunk(packets, slots) { // as many as a capture takes without dropping
 		file := filepath.Join(dir, fmt.Sprintf("%d.pcapng", len(got)))
-		c, err := Create(file)
+		c, err := Create(file, config.CaptureBoth)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func tshark(t *testing.T, script string, packets []shown, fields []string) []map
 // TestDissector: tshark shows every packet type and opcode with exactly the fields and values the
 // encoders were given.
 func TestDissector(t *testing.T) {
-	requireTshark(t)
+	requireTool(t, "tshark")
 	packets := everyPacket(t)
 	names := map[string]bool{luaError: true}
 	for _, p := range packets {
@@ -108,7 +109,7 @@ func TestDissector(t *testing.T) {
 // TestDissectorSurvivesAnything: packets cut anywhere or with wrong bytes never raise an error in
 // the script.
 func TestDissectorSurvivesAnything(t *testing.T) {
-	requireTshark(t)
+	requireTool(t, "tshark")
 	rng := rand.New(rand.NewPCG(1, 2))
 	var bad []shown
 	for _, p := range everyPacket(t) {

@@ -42,7 +42,7 @@ func (a *API) Capture(ctx context.Context, mode string, ports []string, w io.Wri
 	for i, p := range wanted {
 		described[i], c.Ports[p.Port] = p.Port, capture.Clear+1+i
 	}
-	if c.To, err = capture.New(w, described...); err != nil {
+	if c.To, err = capture.New(w, mode, described...); err != nil {
 		return err
 	}
 	if err := a.startCapture(&c); err != nil {

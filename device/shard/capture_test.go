@@ -42,7 +42,7 @@ func TestCaptureExplainsPlainIP(t *testing.T) {
 		"plain IP of h2.pf0.vf1, port vp1; tenant 7; from host 1",
 	} {
 		var file bytes.Buffer
-		to, err := capture.New(&file)
+		to, err := capture.New(&file, config.CaptureBoth)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestCaptureExplainsPlainIP(t *testing.T) {
 // work request of a packet, on the way out and for the response.
 func TestCaptureExplains(t *testing.T) {
 	var file bytes.Buffer
-	to, err := capture.New(&file)
+	to, err := capture.New(&file, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func recordsOf(t *testing.T, file io.Reader) (list []captured) {
 // the shard's.
 func TestCaptureHasTheWallClock(t *testing.T) {
 	var file bytes.Buffer
-	to, err := capture.New(&file)
+	to, err := capture.New(&file, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestFramesOfAPortAreCapturedByName(t *testing.T) {
 		}, 2},
 	} {
 		var file bytes.Buffer
-		to, err := capture.New(&file, shown)
+		to, err := capture.New(&file, config.CaptureBoth, shown)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +229,7 @@ func TestFramesOfPortsAreCapturedBothWays(t *testing.T) {
 		{capture.Sink{Sealed: true}, nil},
 	} {
 		var file bytes.Buffer
-		to, err := capture.New(&file)
+		to, err := capture.New(&file, config.CaptureBoth)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +261,7 @@ func TestCapturesAndTracesAreBounded(t *testing.T) {
 	view := s.View()
 	var captures []*capture.Capture
 	begin := func() error {
-		c, err := capture.New(io.Discard)
+		c, err := capture.New(io.Discard, config.CaptureBoth)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,7 +66,7 @@ func TestLoopbackTenants(t *testing.T) {
 // as Falcon, both ways, none sealed.
 func TestLoopbackCapture(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pcapng")
-	to, err := capture.Create(path)
+	to, err := capture.Create(path, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -400,7 +400,7 @@ func TestPlainCapture(t *testing.T) {
 	var captures [2]*capture.Capture
 	var want []byte
 	for i := range captures {
-		c, err := capture.New(&pcap[i])
+		c, err := capture.New(&pcap[i], config.CaptureBoth)
 		if err != nil {
 			t.Fatal(err)
 		}

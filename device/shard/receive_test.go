@@ -262,7 +262,7 @@ func TestTransportMode(t *testing.T) {
 	}
 	a, b := pair(v)
 	var pcap bytes.Buffer
-	c, err := capture.New(&pcap)
+	c, err := capture.New(&pcap, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
 	}

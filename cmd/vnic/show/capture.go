@@ -31,7 +31,9 @@ docs/wireshark/vnic.lua shows Falcon and RDMA in Wireshark.
 
 --port adds the Ethernet frames of functions' ports, as the guests send and receive
 them. Each port is an interface of its own in the file. Without --mode it captures
-nothing else. Large frames that the kernel has not split are shown unsplit.`,
+nothing else. Large frames that the kernel has not split are shown unsplit.
+
+tcpdump reads files with one type of packet: sealed and ports, or clear alone.`,
 		Example: `  vnic capture -w nic.pcapng --for 10s
   vnic capture -w port.pcapng --port pf0.vf1
   vnic capture --mode clear -w - | wireshark -k -i -`,

@@ -81,7 +81,7 @@ attach:
 // interface with each port's name.
 func TestCapturePorts(t *testing.T) {
 	vnictest.RequireRoot(t)
-	for _, tool := range []string{"tshark", "ping"} {
+	for _, tool := range []string{"tshark", "tcpdump", "ping"} {
 		_, err := exec.LookPath(tool)
 		vnictest.Require(t, err == nil, tool+" is not installed")
 	}
@@ -101,7 +101,7 @@ func TestCapturePorts(t *testing.T) {
 				t.Fatal(err)
 			}
 			vnictest.Eventually(t, "capture runs", func() error { // it begins with its interfaces
-				if st, err := os.Stat(file); err != nil || st.Size() < 200 {
+				if st, err := os.Stat(file); err != nil || st.Size() == 0 {
 					return fmt.Errorf("%v %v", st, err)
 				}
 				return nil
@@ -118,6 +118,9 @@ func TestCapturePorts(t *testing.T) {
 				if n := strings.Count(string(out), want); n == 0 || n > 10 { // the first may have been before the capture
 					t.Errorf("%s: %q %d times in\n%s", name, want, n, out)
 				}
+			}
+			if out, err := exec.Command("tcpdump", "-nr", file, "icmp").CombinedOutput(); err != nil || !strings.Contains(string(out), "ICMP echo request") {
+				t.Errorf("%s: tcpdump: %v %s", name, err, out)
 			}
 		}
 	})

@@ -1,4 +1,3 @@
-// Package show has the commands that look at a running NIC: vnic show, top, trace and capture.
 package show
 
 import (
