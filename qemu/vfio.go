@@ -18,6 +18,15 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
+// A function by vfio-user, from QEMU inwards:
+//
+//	QEMU ── socket ──▶ vfioFunction  vfiofunction.go  PCI: configuration space, BARs, bell, window
+//	                      │ vfioBack: memory, interrupts, resets
+//	   in one process     ├──▶ vfioGuest  vfioguest.go, vfiodma.go  memory, eventfds, the driver's session
+//	   with a worker      └──▶ VfioRelay  vfiorelay.go ── socket ──▶ vfioGuest of the worker
+//
+// VfioUser serves the functions of a guest, and gives their drivers' sessions to the NIC.
+
 // VfioUser serves the functions of one guest to its QEMU as PCI devices, by vfio-user, each over
 // its own unix socket. The guest's drivers need nothing else to reach the NIC.
 //
@@ -171,110 +180,6 @@ func (v *VfioUser) Close() error {
 	return errors.Join(errs...)
 }
 
-// vfioGuest holds what a QEMU gives to one function: memory, and eventfds that interrupt the guest.
-// A worker serves it to the process that is connected to QEMU (VfioRelay) as a device without
-// regions.
-type vfioGuest struct {
-	v       *VfioUser
-	number  uint32
-	win     *ivshmem.Window
-	control *ivshmem.Control
-	server  *server
-	log     loglimit.Log
-	here    presence
-
-	mu   sync.Mutex
-	ram  *ram // of the current or last QEMU; each QEMU has its own, so no session sees a later one's
-	dma  dmaMap
-	seen queues.Regions // the part of dma that the function may access
-}
-
-var _ vfiouser.Device = (*vfioGuest)(nil)
-
-// serve serves a QEMU, or the relay in front of it, until it disconnects.
-func (g *vfioGuest) serve(conn *net.UnixConn, dev vfiouser.Device) error {
-	g.mu.Lock()
-	g.ram = &ram{}
-	g.mu.Unlock()
-	g.here.begin()
-	err := vfiouser.Serve(conn, dev)
-	g.here.end()
-	g.control.Reset() // its driver is gone
-	return err
-}
-
-func (g *vfioGuest) close() error {
-	err := g.server.close()
-	g.control.Close()
-	return errors.Join(err, g.win.Close())
-}
-
-// Map implements vfioBack.
-func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	r, err := g.dma.add(m, file)
-	if err == nil {
-		if err = g.grant(r); err != nil {
-			g.dma.release(g.dma.remove(m.Range)...)
-		}
-	}
-	if err != nil {
-		g.log.Warn("memory of the guest is out of the function's reach", "reason", err)
-	}
-	return err
-}
-
-// grant makes a range accessible to the function, if it may be a target of DMA, and tells the
-// sessions.
-func (g *vfioGuest) grant(r *dmaRange) error {
-	if !g.isTarget(r) {
-		return nil
-	}
-	region, err := g.dma.region(r)
-	if err == nil {
-		g.announce(g.seen.With(region))
-	}
-	return err
-}
-
-// isTarget reports whether a range may be a target of DMA: it has a file, which is no window.
-func (g *vfioGuest) isTarget(r *dmaRange) bool {
-	return r.file != nil && !g.v.isWindow(r.file.dev, r.file.ino)
-}
-
-// revokeWindows revokes the function's access to ranges that are windows by now.
-func (g *vfioGuest) revokeWindows() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	seen := g.seen
-	for i := range g.dma.ranges {
-		if r := &g.dma.ranges[i]; r.file != nil && !g.isTarget(r) {
-			seen = seen.Without(r.Addr, r.Size)
-		}
-	}
-	g.announce(seen)
-}
-
-// Unmap implements vfioBack. It returns when nothing uses the memory any more. It tells the
-// sessions once, however many mapped ranges r covers.
-func (g *vfioGuest) Unmap(r vfiouser.Range) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	gone := g.dma.remove(r)
-	if len(gone) == 0 {
-		return
-	}
-	g.announce(g.seen.Without(r.Addr, r.Size))
-	g.dma.release(gone...)
-}
-
-// announce tells the sessions which memory the function may access.
-func (g *vfioGuest) announce(seen queues.Regions) {
-	g.seen = seen
-	g.ram.set(seen)
-}
-
 // isWindow reports whether a file is a window of the guest. QEMU may map a window as memory for
 // other devices.
 func (v *VfioUser) isWindow(dev, ino uint64) bool {
@@ -286,62 +191,4 @@ func (v *VfioUser) isWindow(dev, ino uint64) bool {
 		}
 	}
 	return false
-}
-
-// SetIRQs implements vfioBack. It raises an interrupt on each new eventfd, because one may have
-// been lost before.
-func (g *vfioGuest) SetIRQs(_, start uint32, fds []int) error {
-	if err := checkEventfds(fds); err != nil {
-		return err
-	}
-	defer closeFDs(fds)
-	for i, fd := range fds {
-		at := int(start) + i
-		if err := g.win.Signal(at, fd); err != nil {
-			return err
-		}
-		if fd != eventfd.None {
-			g.win.Interrupt(at)
-		}
-	}
-	return nil
-}
-
-// Trigger implements vfioBack.
-func (g *vfioGuest) Trigger(_, vector uint32) { g.win.Interrupt(int(vector)) }
-
-// Reset implements vfioBack. It ends the driver's session, as if the driver had left.
-func (g *vfioGuest) Reset() { g.control.Reset() }
-
-// Vectors implements vfiouser.Device. A VfioRelay uses MSI-X here, whatever the function has.
-func (g *vfioGuest) Vectors(irq uint32) uint32 {
-	if irq != vfiouser.IRQMSIX {
-		return 0
-	}
-	return ivshmem.Vectors
-}
-
-// Region implements vfiouser.Device: a relay has all regions itself.
-func (g *vfioGuest) Region(uint32) (vfiouser.RegionInfo, int) {
-	return vfiouser.RegionInfo{}, vfiouser.NoFile
-}
-
-// Read implements vfiouser.Device.
-func (g *vfioGuest) Read(_ uint32, _ uint64, b []byte) { clear(b) }
-
-// Write implements vfiouser.Device.
-func (g *vfioGuest) Write(uint32, uint64, []byte) {}
-
-// session returns the session of a driver. The driver of a PCI device can use only that function.
-func (g *vfioGuest) session(conn net.Conn) queues.Session {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return &windowSession{conn, queues.Peer{Transport: "vfio-user", CID: g.v.cid}, g.ram, g.number, g.bell}
-}
-
-func (g *vfioGuest) bell(function uint32) (queues.Bell, error) {
-	if function != g.number {
-		return nil, fmt.Errorf("the window is that of function %#x, not of %#x", g.number, function)
-	}
-	return g.win.Listen()
 }

@@ -518,16 +518,19 @@ func TestStalledWorkerDoesNotStallTheGuest(t *testing.T) {
 	r := serveVfioRelay(t, path)
 	q := startVfioQEMU(t, path)
 	a := newHanded()
-	defer a.Close()
-	stalled := make(chan *net.UnixConn, 1)
+	stalled := make(chan struct{})
 	go func() {
-		c, err := a.AcceptUnix()
-		if err == nil {
-			stalled <- c
+		defer close(stalled)
+		for {
+			c, err := a.AcceptUnix()
+			if err != nil {
+				return
+			}
+			defer c.Close()
 		}
 	}()
 	r.Attach(a.dial) // waits for the greeting, which does not come
-	defer func() { (<-stalled).Close() }()
+	defer func() { a.Close(); <-stalled }()
 	at := time.Now()
 	if err := q.Reset(); err != nil {
 		t.Error(err)
@@ -543,13 +546,40 @@ func TestStalledWorkerDoesNotStallTheGuest(t *testing.T) {
 	checkVfioSession(t, q, v)
 }
 
+// TestRelayTriesASlowWorkerAgain: a worker that does not answer the first connection in time gets
+// everything on a later one.
+func TestRelayTriesASlowWorkerAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	r := serveVfioRelay(t, path)
+	q := startVfioQEMU(t, path)
+	v, in := vfioWorkerWaiting(t, r, nil)
+	busy := true
+	r.Attach(func() (*net.UnixConn, error) {
+		if !busy {
+			return in.dial()
+		}
+		busy = false
+		ours, theirs, err := sockettest.New()
+		if err == nil {
+			t.Cleanup(func() { theirs.Close() })
+		}
+		return ours, err
+	})
+	checkVfioSession(t, q, v)
+}
+
 // dial makes a connection and hands the other end over.
 func (h *handed) dial() (*net.UnixConn, error) {
 	ours, theirs, err := sockettest.New()
-	if err == nil {
-		h.conns <- theirs
+	if err != nil {
+		return nil, err
 	}
-	return ours, err
+	select {
+	case h.conns <- theirs:
+		return ours, nil
+	case <-h.done:
+		return nil, errors.Join(net.ErrClosed, ours.Close(), theirs.Close())
+	}
 }
 
 // TestTriggerInterruptsTheGuest: a vector that QEMU raises itself is raised by the worker, too.

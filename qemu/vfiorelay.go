@@ -32,6 +32,8 @@ type VfioRelay struct {
 	connect func() (*net.UnixConn, error) // connects to the worker; nil: no worker
 	here    bool                          // a QEMU is connected
 	back    *vfiouser.Client              // connection to the worker for this QEMU; nil: none
+	retry   *time.Timer                   // connects to the worker again; nil: not needed
+	pause   time.Duration                 // before that
 	dma     dmaMap
 	irqs    [ivshmem.Vectors]int // QEMU's eventfds; eventfd.None: none
 }
@@ -44,6 +46,11 @@ const (
 	// 100 ms after it has reset it (PCI Express 4.0 §6.6.2), so a reset that takes longer than this
 	// limit can still finish in time.
 	vfioResetLimit = 50 * time.Millisecond
+
+	// A worker that did not answer in time, on a busy machine, is connected to again after a pause,
+	// which doubles each time.
+	vfioFirstPause = time.Second
+	vfioLastPause  = 16 * time.Second
 )
 
 // ServeVfioRelay serves a function to one QEMU at a time, on a unix socket at path:
@@ -88,7 +95,7 @@ func (r *VfioRelay) Attach(connect func() (*net.UnixConn, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.disconnect()
-	r.connect = connect
+	r.connect, r.pause = connect, 0
 	r.attach()
 }
 
@@ -109,9 +116,28 @@ func (r *VfioRelay) attach() {
 		return
 	}
 	if err := r.sendAll(); err != nil {
-		r.disconnect()
-		r.log.Warn("the function is not with the worker", "reason", err)
+		r.tryLater(err)
+		return
 	}
+	r.pause = 0
+}
+
+// tryLater drops the connection to a worker that failed or did not answer in time, and connects to
+// it again after a pause.
+func (r *VfioRelay) tryLater(reason error) {
+	r.disconnect()
+	r.pause = min(max(2*r.pause, vfioFirstPause), vfioLastPause)
+	var retry *time.Timer
+	retry = time.AfterFunc(r.pause, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.retry == retry {
+			r.retry = nil
+			r.attach()
+		}
+	})
+	r.retry = retry
+	r.log.Warn("the function is without a worker", "reason", reason, "next_attempt", r.pause)
 }
 
 // sendAll connects to the worker and sends it all memory and eventfds.
@@ -145,7 +171,12 @@ func (r *VfioRelay) sendRange(m *dmaRange) error {
 	return r.back.Map(m.Map, m.file.fd)
 }
 
+// disconnect ends the connection to the worker, and attempts to make one.
 func (r *VfioRelay) disconnect() {
+	if r.retry != nil {
+		r.retry.Stop()
+		r.retry = nil
+	}
 	if r.back != nil {
 		_ = r.back.Close()
 		r.back = nil
@@ -154,7 +185,7 @@ func (r *VfioRelay) disconnect() {
 
 // forward calls do with the connection to the worker, if there is one. It returns the worker's
 // refusal. If the worker fails in another way or does not answer in time, forward drops the
-// connection; the next worker is sent everything again.
+// connection; on the next connection it is sent everything again.
 func (r *VfioRelay) forward(do func(*vfiouser.Client) error) (refused error) {
 	if r.back == nil {
 		return nil
@@ -165,8 +196,7 @@ func (r *VfioRelay) forward(do func(*vfiouser.Client) error) (refused error) {
 		return err
 	}
 	if err != nil {
-		r.disconnect()
-		r.log.Warn("the function waits for the next worker", "reason", err)
+		r.tryLater(err)
 	}
 	return nil
 }
