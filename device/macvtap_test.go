@@ -18,7 +18,7 @@ import (
 // TestMacvtap checks that a guest plugged in by macvtap, as QEMU and libvirt do it, resolves a
 // peer's address and gets answers.
 func TestMacvtap(t *testing.T) {
-	onPorts(t, func(int, *config.Config) {}, func(w *world, a, _ *station) {
+	onPorts(t, func(int, *config.Config) {}, func(w *world, a, _ *namespace) {
 		if out, err := a.try("ip addr flush dev vp1 && ip link add link vp1 name mv0 type macvtap mode passthru && ip link set mv0 up"); err != nil {
 			if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
 				t.Fatal(out)
@@ -63,8 +63,8 @@ type macvtap struct {
 	mac [6]byte
 }
 
-// openMacvtap opens the character device of a macvtap interface in a station.
-func openMacvtap(t *testing.T, s *station, name string) int {
+// openMacvtap opens the character device of a macvtap interface in a namespace.
+func openMacvtap(t *testing.T, s *namespace, name string) int {
 	t.Helper()
 	numbers := s.sh("unshare -m sh -c 'mount -t sysfs sysfs /sys && cat /sys/class/net/%s/macvtap/tap*/dev'", name)
 	var major, minor uint32

@@ -25,7 +25,7 @@ func TestASmallerMTUOnTheWayIsFoundAndKept(t *testing.T) {
 			joinBridge(t, cable)
 		}
 	}
-	besidePorts(t, change, func(w *world, a, b *station) {
+	besidePorts(t, change, func(w *world, a, b *namespace) {
 		a.up("192.168.100.11/24")
 		b.up("192.168.100.21/24")
 		w.waitTunnels()

@@ -21,14 +21,14 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// station is an empty network namespace, held by a process that dies with the test.
-type station struct {
+// namespace is an empty network namespace, held by a process that dies with the test.
+type namespace struct {
 	t    testing.TB
 	pid  int
 	name string // name of its interface
 }
 
-func newStation(t testing.TB, name string) *station {
+func newNamespace(t testing.TB, name string) *namespace {
 	t.Helper()
 	hold := exec.Command("sleep", "600")
 	hold.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
@@ -39,13 +39,13 @@ func newStation(t testing.TB, name string) *station {
 		_ = hold.Process.Kill()
 		_ = hold.Wait()
 	})
-	return &station{t, hold.Process.Pid, name}
+	return &namespace{t, hold.Process.Pid, name}
 }
 
-func (s *station) path() string { return fmt.Sprintf("/proc/%d/ns/net", s.pid) }
+func (s *namespace) path() string { return fmt.Sprintf("/proc/%d/ns/net", s.pid) }
 
-// sh runs a command in the station and returns what it printed.
-func (s *station) sh(format string, args ...any) string {
+// sh runs a command in the namespace and returns what it printed.
+func (s *namespace) sh(format string, args ...any) string {
 	s.t.Helper()
 	out, err := s.try(format, args...)
 	if err != nil {
@@ -54,13 +54,13 @@ func (s *station) sh(format string, args ...any) string {
 	return out
 }
 
-func (s *station) try(format string, args ...any) (string, error) {
+func (s *namespace) try(format string, args ...any) (string, error) {
 	out, err := exec.Command("nsenter", "-t", fmt.Sprint(s.pid), "-n", "sh", "-c", fmt.Sprintf(format, args...)).CombinedOutput()
 	return string(out), err
 }
 
-// in calls f on a thread in the station's namespace: sockets that f opens belong to it.
-func (s *station) in(f func()) {
+// in calls f on a thread in the namespace: sockets that f opens belong to it.
+func (s *namespace) in(f func()) {
 	s.t.Helper()
 	done := make(chan error, 1)
 	go func() {
@@ -81,7 +81,7 @@ func (s *station) in(f func()) {
 }
 
 // up brings the interface up with addresses.
-func (s *station) up(prefixes ...string) {
+func (s *namespace) up(prefixes ...string) {
 	s.t.Helper()
 	s.sh("ip link set lo up")
 	for _, p := range prefixes {
@@ -89,11 +89,11 @@ func (s *station) up(prefixes ...string) {
 	}
 }
 
-// onPorts runs f with two NICs on a bridge, each with a port in a station of its own.
-func onPorts(t testing.TB, change func(i int, c *config.Config), f func(w *world, a, b *station)) {
+// onPorts runs f with two NICs on a bridge, each with a port in a network namespace of its own.
+func onPorts(t testing.TB, change func(i int, c *config.Config), f func(w *world, a, b *namespace)) {
 	t.Helper()
-	besidePorts(t, change, func(w *world, a, b *station) {
-		for i, s := range []*station{a, b} {
+	besidePorts(t, change, func(w *world, a, b *namespace) {
+		for i, s := range []*namespace{a, b} {
 			s.up(fmt.Sprintf("192.168.100.%d1/24", i+1), fmt.Sprintf("fd00:100::%d1/64", i+1))
 		}
 		w.waitTunnels()
@@ -102,7 +102,7 @@ func onPorts(t testing.TB, change func(i int, c *config.Config), f func(w *world
 }
 
 // besidePorts is onPorts where the ports have no addresses yet, or do not exist.
-func besidePorts(t testing.TB, change func(i int, c *config.Config), f func(w *world, a, b *station)) {
+func besidePorts(t testing.TB, change func(i int, c *config.Config), f func(w *world, a, b *namespace)) {
 	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
@@ -114,7 +114,7 @@ func besidePorts(t testing.TB, change func(i int, c *config.Config), f func(w *w
 		if err := tap.NewBridge("br0", tapMTU); err != nil {
 			t.Fatal(err)
 		}
-		stations := [2]*station{newStation(t, "vp1"), newStation(t, "vp2")}
+		namespaces := [2]*namespace{newNamespace(t, "vp1"), newNamespace(t, "vp2")}
 		var cfgs [2]*config.Config
 		uplink := func(name string) (tap.Port, error) { return openTAP(cfgs[name[3]-'1'], nil) }
 		w := newWorldWith(t, uplink, func(i int, c *config.Config) {
@@ -122,7 +122,7 @@ func besidePorts(t testing.TB, change func(i int, c *config.Config), f func(w *w
 			u := &c.Uplink
 			u.Backend, u.Name, u.Bridge, u.MTU, u.Superframes = config.BackendNative, c.NIC.Name, "br0", 1500, config.SuperframesAuto
 			c.RDMA.MTU = 1024
-			devicetest.AddPort(c, 0, &config.Port{Name: stations[i].name, Netns: stations[i].path(), Addresses: devicetest.Addrs(fmt.Sprintf("fd00:100::%d1", i+1))})
+			devicetest.AddPort(c, 0, &config.Port{Name: namespaces[i].name, Netns: namespaces[i].path(), Addresses: devicetest.Addrs(fmt.Sprintf("fd00:100::%d1", i+1))})
 			change(i, c)
 		})
 		defer func() { // before the namespace goes
@@ -132,7 +132,7 @@ func besidePorts(t testing.TB, change func(i int, c *config.Config), f func(w *w
 				}
 			}
 		}()
-		f(w, stations[0], stations[1])
+		f(w, namespaces[0], namespaces[1])
 	})
 }
 
@@ -169,9 +169,9 @@ func keyless(t testing.TB, n *NIC) (missing int) {
 	return missing
 }
 
-// transfer sends n bytes over TCP from one station to an address of the other and checks the hash
+// transfer sends n bytes over TCP from one namespace to an address of the other and checks the hash
 // that comes back.
-func transfer(t testing.TB, from, to *station, addr string, n int) {
+func transfer(t testing.TB, from, to *namespace, addr string, n int) {
 	t.Helper()
 	var ln net.Listener
 	var err error
@@ -220,7 +220,7 @@ func transfer(t testing.TB, from, to *station, addr string, n int) {
 }
 
 // datagrams sends UDP datagrams of a size and checks that each comes back.
-func datagrams(t testing.TB, from, to *station, addr string, size, count int) {
+func datagrams(t testing.TB, from, to *namespace, addr string, size, count int) {
 	t.Helper()
 	var server, client net.PacketConn
 	var err error
@@ -266,7 +266,7 @@ func datagrams(t testing.TB, from, to *station, addr string, size, count int) {
 // TestPortsCarryPlainIP tests plain IP between ports of two NICs: ping, TCP and UDP, both versions,
 // with and without the guest's own segmentation.
 func TestPortsCarryPlainIP(t *testing.T) {
-	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *station) {
+	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *namespace) {
 		for _, to := range []string{"192.168.100.21", "fd00:100::21"} {
 			a.sh("ping -c 2 -i 0.05 -W 5 %s", to)
 			a.sh("ping -c 1 -s 1300 -W 5 %s", to)
@@ -284,7 +284,7 @@ func TestPortsCarryPlainIP(t *testing.T) {
 		if n := w.counter(0, "gateway.fragments"); n == 0 {
 			t.Error("no fragments counted")
 		}
-		for _, s := range []*station{a, b} {
+		for _, s := range []*namespace{a, b} {
 			s.sh("ip link set %s gso_max_segs 1 2>/dev/null || true", s.name)
 		}
 		transfer(t, b, a, "192.168.100.11", 4<<20)
@@ -324,8 +324,8 @@ func TestBridgedPort(t *testing.T) {
 		c.Tenants = []config.Tenant{{Tenant: 7, Routers: devicetest.Addrs("192.168.100.1")}}
 		c.Functions[0].VFs[1].Port = nil
 		devicetest.AddPort(c, 1, &config.Port{Mode: config.PortBridged, Name: "vpb", Bridge: "gbr1"})
-	}, func(w *world, _, b *station) {
-		guest := newStation(t, "eth0")
+	}, func(w *world, _, b *namespace) {
+		guest := newNamespace(t, "eth0")
 		mac := w.nics[0].cfg.Functions[0].VFs[1].MAC
 		run(t, "ip link add gv0 type veth peer name eth0 netns %d", guest.pid)
 		run(t, "ip link set gv0 master gbr1 up")
@@ -361,15 +361,15 @@ func run(t testing.TB, format string, args ...any) {
 // TestPortsLocalAndSmaller checks that ports of one NIC reach each other without the uplink, with
 // unchanged frames, and that TCP adapts to a peer with a smaller port, which ICMP reports.
 func TestPortsLocalAndSmaller(t *testing.T) {
-	var third *station
+	var third *namespace
 	onPorts(t, func(i int, c *config.Config) {
 		if i == 0 {
-			third = newStation(t, "vp3")
+			third = newNamespace(t, "vp3")
 			devicetest.AddPort(c, 1, &config.Port{Name: "vp3", Netns: third.path()})
 			return
 		}
 		c.Functions[0].VFs[0].Port.MTU = 1300
-	}, func(w *world, a, b *station) {
+	}, func(w *world, a, b *namespace) {
 		third.up("192.168.100.12/24")
 		before := w.counter(0, "uplink.tx_frames")
 		transfer(t, a, third, "192.168.100.12", 16<<20)
@@ -397,7 +397,7 @@ func TestPortsLocalAndSmaller(t *testing.T) {
 // TestPortLifecycle checks that devices follow a link that goes down and up, at the guest's side or
 // by the operator, and are removed when a NIC stops.
 func TestPortLifecycle(t *testing.T) {
-	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *station) {
+	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *namespace) {
 		for range 3 {
 			a.sh("ip link set vp1 down")
 			if _, err := b.try("ping -c 1 -W 1 192.168.100.11"); err == nil {

@@ -25,7 +25,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // told if that fails.
 func TestPortsAtRunTime(t *testing.T) {
 	useShards(t, 2)
-	besidePorts(t, func(_ int, c *config.Config) { c.Functions[0].VFs[0].Port = nil }, func(w *world, a, b *station) {
+	besidePorts(t, func(_ int, c *config.Config) { c.Functions[0].VFs[0].Port = nil }, func(w *world, a, b *namespace) {
 		set := func(i int, function string, args ...string) error {
 			c := control.FunctionChange{Function: function, Set: map[string]string{}}
 			for j := 0; j < len(args); j += 2 {
@@ -34,7 +34,7 @@ func TestPortsAtRunTime(t *testing.T) {
 			_, err := w.nics[i].ChangeFunction(context.Background(), c)
 			return err
 		}
-		port := func(s *station) string { return "name=" + s.name + ",netns=" + s.path() }
+		port := func(s *namespace) string { return "name=" + s.name + ",netns=" + s.path() }
 		must := func(err error) {
 			t.Helper()
 			if err != nil {

@@ -31,8 +31,8 @@ type blocks struct {
 	events  []block // by vector, from 1
 }
 
-// driven reports whether a driver is using the control block.
-func (f *blocks) driven(m []byte) bool {
+// inUse reports whether a driver is using the control block.
+func (f *blocks) inUse(m []byte) bool {
 	b := ring.Mem(f.control.of(m))
 	open, _ := b.Load32(abi.ControlHeaderOpen)
 	opened, _ := b.Load32(abi.ControlHeaderOpened)

@@ -123,7 +123,7 @@ func openDevice(dir string, function uint32, own bool) (_ *PCI, err error) {
 	if p.blocks, err = findBlocks(p.shared, function); err != nil {
 		return nil, err
 	}
-	if own && (p.blocks.control.length == 0 || function == AnyFunction && p.blocks.driven(p.shared)) {
+	if own && (p.blocks.control.length == 0 || function == AnyFunction && p.blocks.inUse(p.shared)) {
 		return nil, ErrNone
 	}
 	p.noIRQ = p.interrupt(dir)

@@ -336,7 +336,7 @@ func TestNoFrameIsLostByADeathBetween(t *testing.T) {
 // TestNoAllocationsBetween: a frame whose end goes from guest to guest allocates nothing, either.
 func TestNoAllocationsBetween(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
-		from, to := newBench(t, vhostnet.Config{}, o), newBench(t, vhostnet.Config{}, o)
+		from, to := newGuestPort(t, vhostnet.Config{}, o), newGuestPort(t, vhostnet.Config{}, o)
 		buf, frame := make([]byte, 1<<16), frameOf(rand.New(rand.NewPCG(1, 1)), 5000)
 		for range 200 {
 			from.guest.Post(0, vhosttest.Header{}, frame)
@@ -371,7 +371,7 @@ func TestEndsOfFramesAreLeftWhileThereIsRoom(t *testing.T) {
 		{"8 pieces", []int{312, 800, 800, 800, 800, 800, 800, 800}, 32},
 		{"4 pieces of 8", []int{6, 6, 128, 128, 2000, 2000, 2000, 2000}, 63},
 	} {
-		d := newDriven(t, vhostuser.FeatureVersion1|indirect, 1, 128)
+		d := newRingPort(t, vhostuser.FeatureVersion1|indirect, 1, 128)
 		size := -12
 		for _, n := range tt.parts {
 			size += n

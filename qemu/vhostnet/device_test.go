@@ -12,16 +12,16 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// byHand is a port without a front end: the test makes the calls that a front end's messages would
+// barePort is a port without a front end: the test makes the calls that a front end's messages would
 // cause.
-type byHand struct {
+type barePort struct {
 	*vhostnet.Port
 	t  *testing.T
 	st *vhostuser.State
 }
 
-// newByHand has pairs of queues in mem, of which no ring runs yet: each has 1024 bytes.
-func newByHand(t *testing.T, pairs int, mem []byte) *byHand {
+// newBarePort has pairs of queues in mem, of which no ring runs yet: each has 1024 bytes.
+func newBarePort(t *testing.T, pairs int, mem []byte) *barePort {
 	t.Helper()
 	const size = 16
 	p, err := vhostnet.New(vhostnet.Config{Name: "test", MTU: 1500, Queues: pairs, Post: func(f func()) bool { f(); return true }})
@@ -29,7 +29,7 @@ func newByHand(t *testing.T, pairs int, mem []byte) *byHand {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Close() })
-	b := &byHand{p, t, &vhostuser.State{Regions: []vhostuser.Region{{Size: uint64(len(mem))}}, Vrings: make([]vhostuser.Vring, 2*pairs)}}
+	b := &barePort{p, t, &vhostuser.State{Regions: []vhostuser.Region{{Size: uint64(len(mem))}}, Vrings: make([]vhostuser.Vring, 2*pairs)}}
 	for i := range b.st.Vrings {
 		at := uint64(i) * 1024
 		b.st.Vrings[i] = vhostuser.Vring{Num: size, Desc: at, Avail: at + 256, Used: at + 512}
@@ -38,14 +38,14 @@ func newByHand(t *testing.T, pairs int, mem []byte) *byHand {
 	return b
 }
 
-func (b *byHand) use(mem []byte) {
+func (b *barePort) use(mem []byte) {
 	b.t.Helper()
 	if err := b.SetMemory(b.st, []*vhostuser.Mapping{{Region: b.st.Regions[0], Mem: mem}}); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func (b *byHand) start(i int) {
+func (b *barePort) start(i int) {
 	b.t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -70,7 +70,7 @@ func send(mem []byte, i int, addr uint64) {
 // the next ring starts.
 func TestFailedPortWorksAfterANewStart(t *testing.T) {
 	mem := make([]byte, 8*1024)
-	b := newByHand(t, 2, mem)
+	b := newBarePort(t, 2, mem)
 	send(mem, 3, 4096)
 	buf := make([]byte, 2000)
 	right := b.st.Vrings[1].Used
@@ -109,7 +109,7 @@ func TestFailedPortWorksAfterANewStart(t *testing.T) {
 // are in memory that is gone gives that as the reason.
 func TestRingsFollowTheMemory(t *testing.T) {
 	mem := make([]byte, 4096)
-	p := newByHand(t, 1, mem)
+	p := newBarePort(t, 1, mem)
 	for i := range p.st.Vrings {
 		p.start(i)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// bench is a port and a guest; the test takes the place of the port's thread.
-type bench struct {
+// guestPort is a port with its guest; the test takes the place of the port's thread.
+type guestPort struct {
 	t     testing.TB
 	port  *vhostnet.Port
 	guest *vhosttest.NetGuest
@@ -28,9 +28,9 @@ type bench struct {
 	ended chan error
 }
 
-func newBench(t testing.TB, c vhostnet.Config, o vhosttest.NetOptions) *bench {
+func newGuestPort(t testing.TB, c vhostnet.Config, o vhosttest.NetOptions) *guestPort {
 	t.Helper()
-	b := &bench{t: t, posts: make(chan func())}
+	b := &guestPort{t: t, posts: make(chan func())}
 	stopped := make(chan struct{})
 	c.Name, c.MTU = "test", 1500
 	c.Post = func(f func()) bool {
@@ -65,7 +65,7 @@ func newBench(t testing.TB, c vhostnet.Config, o vhosttest.NetOptions) *bench {
 }
 
 // connect begins a conversation with the port.
-func (b *bench) connect() *net.UnixConn {
+func (b *guestPort) connect() *net.UnixConn {
 	near, far, err := sockettest.New()
 	if err != nil {
 		b.t.Fatal(err)
@@ -80,7 +80,7 @@ func (b *bench) connect() *net.UnixConn {
 }
 
 // serve runs the port's thread while f calls the port.
-func (b *bench) serve(f func()) {
+func (b *guestPort) serve(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -97,7 +97,7 @@ func (b *bench) serve(f func()) {
 }
 
 // read takes a whole frame from the port.
-func (b *bench) read(buf []byte) (int, vhostnet.Offload) { return readWhole(b.port, buf) }
+func (b *guestPort) read(buf []byte) (int, vhostnet.Offload) { return readWhole(b.port, buf) }
 
 func readWhole(p *vhostnet.Port, buf []byte) (int, vhostnet.Offload) {
 	n, rest, off := p.Read(buf)
@@ -134,7 +134,7 @@ var noise = func() []byte {
 }()
 
 // kicked reports whether the port would wake its thread.
-func (b *bench) kicked() bool {
+func (b *guestPort) kicked() bool {
 	p := []unix.PollFd{{Fd: int32(b.port.FD()), Events: unix.POLLIN}}
 	n, err := unix.Poll(p, 0)
 	if err != nil {
@@ -145,7 +145,7 @@ func (b *bench) kicked() bool {
 
 func TestFramesOfTheGuestArriveWhole(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
-		b := newBench(t, vhostnet.Config{}, o)
+		b := newGuestPort(t, vhostnet.Config{}, o)
 		rng := rand.New(rand.NewPCG(1, 1))
 		buf := make([]byte, 1<<16)
 		b.port.Wake() // the descriptor of a ring that starts is ready once
@@ -190,7 +190,7 @@ func TestFramesOfTheGuestArriveWhole(t *testing.T) {
 
 func TestFramesForTheGuestArriveWhole(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
-		b := newBench(t, vhostnet.Config{}, o)
+		b := newGuestPort(t, vhostnet.Config{}, o)
 		rng := rand.New(rand.NewPCG(1, 1))
 		for i := range 2000 {
 			most := 9000
@@ -248,7 +248,7 @@ func TestFramesForTheGuestArriveWhole(t *testing.T) {
 // whatever else is in them.
 func TestFlowStaysInOneQueue(t *testing.T) {
 	for _, queues := range []int{1, 3, 4} {
-		b := newBench(t, vhostnet.Config{Queues: 4}, vhosttest.NetOptions{Queues: queues, Merge: true})
+		b := newGuestPort(t, vhostnet.Config{Queues: 4}, vhosttest.NetOptions{Queues: queues, Merge: true})
 		// queueOf is where all frames are that have a flow's headers.
 		queueOf := func(version byte, of []int, size int, flow byte) int {
 			t.Helper()
@@ -302,7 +302,7 @@ func TestFlowStaysInOneQueue(t *testing.T) {
 // in order.
 func TestAllQueuesCarryFrames(t *testing.T) {
 	buf := make([]byte, 1<<16)
-	b := newBench(t, vhostnet.Config{Queues: 4}, vhosttest.NetOptions{Queues: 3, Merge: true})
+	b := newGuestPort(t, vhostnet.Config{Queues: 4}, vhosttest.NetOptions{Queues: 3, Merge: true})
 	for q := range 3 {
 		for i := range 40 {
 			frame := frameOf(rand.New(rand.NewPCG(1, 1)), 60)
@@ -325,7 +325,7 @@ func TestAllQueuesCarryFrames(t *testing.T) {
 // features.
 func TestPortServesARebootedGuest(t *testing.T) {
 	for _, packed := range []bool{false, true} {
-		b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true, Packed: packed})
+		b := newGuestPort(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true, Packed: packed})
 		buf, frame := make([]byte, 1<<16), frameOf(rand.New(rand.NewPCG(1, 1)), 300)
 		for range 3 {
 			for range 300 {
@@ -364,7 +364,7 @@ func TestPortServesARebootedGuest(t *testing.T) {
 // TestBrokenDriverStopsItsPort: a driver that breaks the rules stops its port, with a reason. The
 // port works again for a driver that starts again.
 func TestBrokenDriverStopsItsPort(t *testing.T) {
-	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true})
+	b := newGuestPort(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true})
 	buf, frame := make([]byte, 1<<16), frameOf(rand.New(rand.NewPCG(1, 1)), 300)
 	b.guest.Transmit(0, vhosttest.Header{}, frame)
 	if n, _ := b.read(buf); n != 300 {
@@ -400,7 +400,7 @@ func TestBrokenDriverStopsItsPort(t *testing.T) {
 func TestPortTakesWhatTheDriverAccepted(t *testing.T) {
 	tso := vhostnet.Offload{GSO: 1, NeedsCsum: true}
 	for _, offloads := range []bool{false, true} {
-		b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Offloads: offloads})
+		b := newGuestPort(t, vhostnet.Config{}, vhosttest.NetOptions{Offloads: offloads})
 		for _, o := range []vhostnet.Offload{tso, {GSO: 4 | 0x80, NeedsCsum: true}, {GSO: 5, NeedsCsum: true}, {NeedsCsum: true}} {
 			if b.port.Takes(o) != offloads {
 				t.Errorf("offloads %v: %+v", offloads, o)
@@ -413,7 +413,7 @@ func TestPortTakesWhatTheDriverAccepted(t *testing.T) {
 }
 
 func TestLargerMTUIsRefused(t *testing.T) {
-	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{MTU: 1500})
+	b := newGuestPort(t, vhostnet.Config{}, vhosttest.NetOptions{MTU: 1500})
 	var err error
 	b.serve(func() {
 		if b.guest.Ask(vhostuser.NetSetMTU, vhosttest.U64(1501)) == nil {
@@ -439,7 +439,7 @@ func TestOnePairNeedsNoMultiqueue(t *testing.T) {
 // TestNextBackEndGoesOn: a front end may lose its connection at any moment and continue at the used
 // index. No frame is lost, and none comes twice.
 func TestNextBackEndGoesOn(t *testing.T) {
-	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true})
+	b := newGuestPort(t, vhostnet.Config{}, vhosttest.NetOptions{Merge: true})
 	buf := make([]byte, 1<<16)
 	rng := rand.New(rand.NewPCG(3, 3))
 	sent, seen, got := 0, 0, 0
@@ -499,7 +499,7 @@ func TestNextBackEndGoesOn(t *testing.T) {
 
 func TestNoAllocations(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
-		b := newBench(t, vhostnet.Config{}, o)
+		b := newGuestPort(t, vhostnet.Config{}, o)
 		buf, frame := make([]byte, 1<<16), frameOf(rand.New(rand.NewPCG(1, 1)), 3000)
 		parts := [][]byte{frame[:100], frame[100:]}
 		for range 200 {
@@ -525,7 +525,7 @@ func TestNoAllocations(t *testing.T) {
 // TestFrameTooLongIsDropped: if a guest has no mergeable buffers, a frame that is longer than its
 // buffer is not written, not even in part (Virtio §5.1.6.4).
 func TestFrameTooLongIsDropped(t *testing.T) {
-	b := newBench(t, vhostnet.Config{}, vhosttest.NetOptions{Offloads: true})
+	b := newGuestPort(t, vhostnet.Config{}, vhosttest.NetOptions{Offloads: true})
 	off := vhostnet.Offload{GSO: 1, NeedsCsum: true, Size: 1400, CsumStart: 34, CsumOffset: 16}
 	if b.port.Write([][]byte{make([]byte, 1<<16-11)}, off) {
 		t.Error("a frame was written that does not fit")

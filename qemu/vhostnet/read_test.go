@@ -16,7 +16,7 @@ import (
 // older than Virtio 1.0 that does not merge buffers (Virtio §5.1.6.1).
 func TestHeaderHasTheLengthOfItsVersion(t *testing.T) {
 	for features, header := range map[uint64]int{0: 10, merge: 12, vhostuser.FeatureVersion1: 12, merge | vhostuser.FeatureVersion1: 12} {
-		d := newDriven(t, features, 1, 16)
+		d := newRingPort(t, features, 1, 16)
 		sent, _ := d.add(1, false, header+60)
 		sent[header] = 42
 		buf := make([]byte, 100)
@@ -40,7 +40,7 @@ func TestHeaderHasTheLengthOfItsVersion(t *testing.T) {
 // TestFramesOfImpossibleSizeAreDropped: a frame shorter than an Ethernet header, or longer than the
 // room for it, is counted and dropped, and its buffers come back.
 func TestFramesOfImpossibleSizeAreDropped(t *testing.T) {
-	d := newDriven(t, vhostuser.FeatureVersion1, 1, 64)
+	d := newRingPort(t, vhostuser.FeatureVersion1, 1, 64)
 	buf := make([]byte, 1000)
 	var want vhostnet.Stats
 	for size, ok := range map[int]bool{0: false, 13: false, 14: true, 15: true, 999: true, 1000: true, 1001: false} {
@@ -81,7 +81,7 @@ func TestFramesOfImpossibleSizeAreDropped(t *testing.T) {
 // TestQueuesTakeTurns: frames in one queue do not wait, however many the guest sends in another.
 func TestQueuesTakeTurns(t *testing.T) {
 	const n = vhostnet.QueueBurst + 8
-	d := newDriven(t, vhostuser.FeatureVersion1, 2, 64)
+	d := newRingPort(t, vhostuser.FeatureVersion1, 2, 64)
 	for q := range 2 {
 		for range n {
 			mem, _ := d.add(1+2*q, false, 12+60)
@@ -108,7 +108,7 @@ func TestQueuesTakeTurns(t *testing.T) {
 // all are read, it asks each queue for a kick.
 func TestArmSeesWaitingFrames(t *testing.T) {
 	for waiting := range 2 {
-		d := newDriven(t, vhostuser.FeatureVersion1, 2, 64)
+		d := newRingPort(t, vhostuser.FeatureVersion1, 2, 64)
 		d.Wake()
 		send := func(q int) (kick bool) {
 			_, kick = d.add(1+2*q, false, 12+60)
@@ -153,7 +153,7 @@ const long = 9000 // bytes of a frame whose end is left where it is
 // is copied once, from one guest's memory to the other's, and the chain is completed after that.
 func TestLongFramesAreCopiedOnce(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
-		from, to := newBench(t, vhostnet.Config{}, o), newBench(t, vhostnet.Config{}, o)
+		from, to := newGuestPort(t, vhostnet.Config{}, o), newGuestPort(t, vhostnet.Config{}, o)
 		buf := make([]byte, 1<<16)
 		frame := frameOf(rand.New(rand.NewPCG(1, 1)), long)
 		from.guest.Transmit(0, vhosttest.Header{1, 5, 42, 0, 0, 4, 34, 0, 6}, frame)
@@ -193,7 +193,7 @@ func TestLongFramesAreCopiedOnce(t *testing.T) {
 // copied before its chain is completed.
 func TestChainsCompleteInOrder(t *testing.T) {
 	eachDriver(t, func(t *testing.T, o vhosttest.NetOptions) {
-		b := newBench(t, vhostnet.Config{}, o)
+		b := newGuestPort(t, vhostnet.Config{}, o)
 		rng := rand.New(rand.NewPCG(1, 1))
 		type read struct {
 			buf  []byte
@@ -255,20 +255,20 @@ func TestChainsCompleteInOrder(t *testing.T) {
 // TestRestIsCopiedBeforeItsGuestLeaves: a Rest is copied before its guest's rings stop or its
 // memory is removed.
 func TestRestIsCopiedBeforeItsGuestLeaves(t *testing.T) {
-	for name, leave := range map[string]func(b *bench) error{
-		"rings stopped": func(b *bench) error { _, err := b.guest.Stop(); return err },
-		"connection lost": func(b *bench) error {
+	for name, leave := range map[string]func(b *guestPort) error{
+		"rings stopped": func(b *guestPort) error { _, err := b.guest.Stop(); return err },
+		"connection lost": func(b *guestPort) error {
 			_ = b.guest.Conn.Close()
 			if err := <-b.ended; err != nil {
 				return err
 			}
 			return b.guest.Reconnect(b.connect())
 		},
-		"memory replaced": func(b *bench) error { return b.guest.ShareMemory(false) },
+		"memory replaced": func(b *guestPort) error { return b.guest.ShareMemory(false) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := vhosttest.NetOptions{Merge: true}
-			from, to := newBench(t, vhostnet.Config{}, o), newBench(t, vhostnet.Config{}, o)
+			from, to := newGuestPort(t, vhostnet.Config{}, o), newGuestPort(t, vhostnet.Config{}, o)
 			buf := make([]byte, 1<<16)
 			frame := frameOf(rand.New(rand.NewPCG(1, 1)), long)
 			from.guest.Transmit(0, vhosttest.Header{}, frame)

@@ -14,7 +14,7 @@ import (
 // TestOffloadsFollowTheFeatures: a frame with an offload is given to a guest only if its driver has
 // accepted all features that the offload needs.
 func TestOffloadsFollowTheFeatures(t *testing.T) {
-	d := newDriven(t, 0, 1, 16)
+	d := newRingPort(t, 0, 1, 16)
 	all := vhostnet.Features(1)
 	for _, tt := range []struct {
 		o     vhostnet.Offload
@@ -62,7 +62,7 @@ func TestFramesSpanMergedBuffers(t *testing.T) {
 		3*each - 12: {each, each, each},
 		3*each - 11: nil,
 	} {
-		d := newDriven(t, vhostuser.FeatureVersion1|merge, 1, 16)
+		d := newRingPort(t, vhostuser.FeatureVersion1|merge, 1, 16)
 		var mem []byte
 		for range 3 {
 			b, _ := d.add(0, true, each)
@@ -100,7 +100,7 @@ func TestFramesSpanMergedBuffers(t *testing.T) {
 func TestFrameSpansSoManyBuffers(t *testing.T) {
 	const each = 13
 	for more := range 2 {
-		d := newDriven(t, vhostuser.FeatureVersion1|merge, 1, 512)
+		d := newRingPort(t, vhostuser.FeatureVersion1|merge, 1, 512)
 		for range vhostnet.MaxBuffers + 10 {
 			d.add(0, true, each)
 		}
@@ -130,7 +130,7 @@ func TestReceiveChainsAreFilledInOrder(t *testing.T) {
 		{1, 1, 1, 1, 100},
 	} {
 		for _, cut := range []int{1, 20, 59, 60} {
-			d := newDriven(t, vhostuser.FeatureVersion1, 1, 16)
+			d := newRingPort(t, vhostuser.FeatureVersion1, 1, 16)
 			mem, _ := d.add(0, true, parts...)
 			frame := frameOf(rand.New(rand.NewPCG(1, 1)), 60)
 			if !d.Write([][]byte{frame[:cut], frame[cut:]}, vhostnet.Offload{}) {

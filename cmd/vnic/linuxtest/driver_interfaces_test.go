@@ -76,7 +76,7 @@ func TestLongDriverInterfaces(t *testing.T) {
 			i.together(step.name)
 			t.Logf("%s: %v", step.name, time.Since(start).Round(time.Millisecond))
 		}
-		i.said()
+		i.checkLog()
 	})
 }
 
@@ -96,7 +96,7 @@ func (i *interfaces) begin() {
 	i.g.must("ip route flush dev eth1 proto kernel; ip route add " + i.Hosts[1].TenantIP + " dev eth0 src " + i.Hosts[0].TenantIP)
 	i.dev = [2]string{i.beside("eth0"), i.beside("eth1")}
 	i.ready(0)
-	i.quiet("at boot")
+	i.noComplaints("at boot")
 }
 
 // beside returns the RDMA device of an interface of the guest.
@@ -127,9 +127,9 @@ func (i *interfaces) index(in, dev, pattern string) string {
 	return filepath.Base(strings.Fields(i.g.must(find))[0])
 }
 
-// works runs programs between an address of the first guest's device, in a namespace, and the
+// runPrograms runs programs between an address of the first guest's device, in a namespace, and the
 // second guest: by GID index, and by the connection manager in both directions.
-func (i *interfaces) works(in, dev, ip string) {
+func (i *interfaces) runPrograms(in, dev, ip string) {
 	i.t.Helper()
 	peer := i.Hosts[1].TenantIP
 	server := i.expand(1, "ibv_rc_pingpong {dev} -g {gid} -n 50")
@@ -145,18 +145,18 @@ func (i *interfaces) rping(in, ip string) {
 	i.pair(i.t, "rping -s -C 3", fmt.Sprintf("%s rping -c -C 3 -I %s -a %s", in, ip, i.Hosts[1].TenantIP))
 }
 
-// quiet fails if the kernel has complained about a GID since the last call of quiet or complained.
-func (i *interfaces) quiet(when string) {
+// noComplaints fails if the kernel has complained about a GID since the last call of this or of ignoreComplaints.
+func (i *interfaces) noComplaints(when string) {
 	i.t.Helper()
 	const complaint = "grep -iE 'GID add failed|unable to add gid|is not the function|is the address of another'"
 	if said, status := i.g.run(`dmesg | tail -n +$((${seen:-0} + 1)) | ` + complaint); status == 0 {
 		i.t.Errorf("%s the kernel complains:\n%s", when, said)
 	}
-	i.complained()
+	i.ignoreComplaints()
 }
 
-// complained ignores the complaints about GIDs so far.
-func (i *interfaces) complained() { i.g.must("seen=$(dmesg | wc -l)") }
+// ignoreComplaints ignores the complaints about GIDs so far.
+func (i *interfaces) ignoreComplaints() { i.g.must("seen=$(dmesg | wc -l)") }
 
 // address gives an interface the function's address, in a namespace (as an option of ip).
 func (i *interfaces) address(ns, netdev string) {
@@ -174,9 +174,9 @@ func (i *interfaces) set(key, to string) {
 
 func (i *interfaces) listed() {
 	i.g.must("ip addr add " + listedIP + "/24 dev eth0")
-	i.works("", i.dev[0], listedIP)
+	i.runPrograms("", i.dev[0], listedIP)
 	i.g.must("ip addr del " + listedIP + "/24 dev eth0")
-	i.quiet("of an address that is listed")
+	i.noComplaints("of an address that is listed")
 }
 
 func (i *interfaces) renamed() {
@@ -185,10 +185,10 @@ func (i *interfaces) renamed() {
 	if dev := i.beside("data"); dev != i.dev[0] {
 		i.t.Errorf("%s is beside the renamed interface, before %s was", dev, i.dev[0])
 	}
-	i.works("", i.dev[0], i.Hosts[0].TenantIP)
+	i.runPrograms("", i.dev[0], i.Hosts[0].TenantIP)
 	i.g.must("ip link set data down && ip link set data name eth0")
 	i.address("", "eth0")
-	i.quiet("of a rename")
+	i.noComplaints("of a rename")
 }
 
 func (i *interfaces) down() {
@@ -210,16 +210,16 @@ func (i *interfaces) anotherMAC() {
 	set(own)
 	i.address("", "eth0")
 	i.index("", i.dev[0], gidText(i.Hosts[0].TenantIP))
-	i.complained()
+	i.ignoreComplaints()
 	i.set("trust", "on")
 	set(mac)
 	i.address("", "eth0")
 	i.index("", i.dev[0], "00ff:fe00:0099$")
-	i.works("", i.dev[0], i.Hosts[0].TenantIP)
+	i.runPrograms("", i.dev[0], i.Hosts[0].TenantIP)
 	set(own)
 	i.address("", "eth0")
 	i.set("trust", "off")
-	i.quiet("of a trusted function's other MAC address")
+	i.noComplaints("of a trusted function's other MAC address")
 }
 
 // vlan puts a VLAN on the interface, for which the NIC carries nothing. The kernel takes its
@@ -233,7 +233,7 @@ func (i *interfaces) vlan() {
 		i.t.Errorf("from an address of a VLAN:\n%s", said)
 	}
 	i.g.must("dmesg | grep 'carries no VLAN tags'; ip link del eth0.5")
-	i.quiet("of a VLAN")
+	i.noComplaints("of a VLAN")
 }
 
 // above puts interfaces that use eth0 into a namespace: they can use RDMA, too.
@@ -245,12 +245,12 @@ func (i *interfaces) above() {
 			i.g.must("ip -n pod link set sub addrgenmode none")
 		}
 		i.address("-n pod", "sub")
-		i.works("ip netns exec pod", i.dev[0], i.Hosts[0].TenantIP)
+		i.runPrograms("ip netns exec pod", i.dev[0], i.Hosts[0].TenantIP)
 		i.g.must("ip -n pod link del sub && ip link set eth0 down")
 		i.address("", "eth0")
 	}
 	i.g.must("ip netns del pod")
-	i.quiet("of macvlan and ipvlan")
+	i.noComplaints("of macvlan and ipvlan")
 }
 
 // shared moves the interface while all namespaces share the RDMA devices. A program that runs is
@@ -271,14 +271,14 @@ func (i *interfaces) shared() {
 	i.g.must("pkill -KILL ibv_rc_pingpong")
 	i.guests[1].must("pkill -KILL ibv_rc_pingpong; true") // it may have ended with its client
 	i.address("-n pod", "eth0")
-	i.works(in, i.dev[0], i.Hosts[0].TenantIP)
+	i.runPrograms(in, i.dev[0], i.Hosts[0].TenantIP)
 	i.g.must("ip -n pod link set eth0 netns 1")
 	i.address("", "eth0")
 	i.together("moving there and back")
 	i.g.must("ip link set eth0 netns pod && ip netns del pod") // the interface comes back by itself
 	i.g.eventually("ip link show eth0")
 	i.address("", "eth0")
-	i.quiet("of namespaces")
+	i.noComplaints("of namespaces")
 }
 
 // exclusive moves the interface and the device while each RDMA device is in one namespace only.
@@ -291,7 +291,7 @@ func (i *interfaces) exclusive() {
 	for first := range there {
 		i.g.must("ip netns add pod && " + there[first] + " && " + there[1-first])
 		i.address("-n pod", "eth0")
-		i.works(in, dev, i.Hosts[0].TenantIP)
+		i.runPrograms(in, dev, i.Hosts[0].TenantIP)
 		if said := i.g.must("ls /sys/class/infiniband"); said != i.dev[1] {
 			i.t.Errorf("in init's namespace are %s", said)
 		}
@@ -304,7 +304,7 @@ func (i *interfaces) exclusive() {
 	i.g.eventually("ip link show eth0 && rdma link show " + dev + "/1")
 	i.address("", "eth0")
 	i.g.eventually("rdma system set netns shared")
-	i.quiet("of exclusive namespaces")
+	i.noComplaints("of exclusive namespaces")
 }
 
 // bonds makes bonds of one and of two interfaces. The second interface gets the MAC address of the
@@ -313,18 +313,18 @@ func (i *interfaces) bonds() {
 	own := i.Hosts[0].TenantIP
 	i.g.must("ip addr flush dev eth0 && ip link add bond9 type bond mode active-backup miimon 100 && ip link set eth0 down && ip link set eth0 master bond9")
 	i.address("", "bond9")
-	i.works("", i.dev[0], own)
-	i.quiet("of a bond of one")
+	i.runPrograms("", i.dev[0], own)
+	i.noComplaints("of a bond of one")
 	i.g.must("ip link set eth1 down && ip link set eth1 master bond9 && grep -i " + i.Hosts[0].GuestMAC + " /sys/class/net/eth1/address")
 	i.beside("eth1")
-	i.works("", i.dev[0], own)
+	i.runPrograms("", i.dev[0], own)
 	i.g.must("rmmod vnic && " + loadDriver)
 	i.dev = [2]string{i.beside("eth0"), i.beside("eth1")}
-	i.works("", i.dev[0], own)
+	i.runPrograms("", i.dev[0], own)
 	i.g.must("ip link del bond9 && ip addr replace " + secondIP + "/24 dev eth1 noprefixroute && ip link set eth1 up")
 	i.address("", "eth0")
 	i.index("", i.dev[1], gidText(secondIP))
-	i.complained() // the second must not have the link-local address of the first
+	i.ignoreComplaints() // the second must not have the link-local address of the first
 }
 
 // removed removes the interface and adds it again: the RDMA device goes and comes with it.
@@ -334,7 +334,7 @@ func (i *interfaces) removed() {
 	i.g.must("echo $v >/sys/bus/virtio/drivers/virtio_net/bind && ip link show eth0")
 	i.address("", "eth0")
 	i.dev[0] = i.beside("eth0")
-	i.quiet("of an interface that is made anew")
+	i.noComplaints("of an interface that is made anew")
 }
 
 // functionMAC gives the function another MAC address at the NIC, and then the first one again.
@@ -344,12 +344,12 @@ func (i *interfaces) functionMAC() {
 	i.set("mac", i.Hosts[0].GuestMAC)
 	i.address("", "eth0")
 	i.dev[0] = i.beside("eth0")
-	i.complained() // about the link-local address of the other MAC address
+	i.ignoreComplaints() // about the link-local address of the other MAC address
 }
 
-// said checks that the kernel logged each device that came or went: two at boot, two when the
+// checkLog checks that the kernel logged each device that came or went: two at boot, two when the
 // driver was reloaded, one with its interface, one with its function's MAC address.
-func (i *interfaces) said() {
+func (i *interfaces) checkLog() {
 	i.g.must("dmesg | sed -n '/its interface was removed/,$p' | grep -q 'no interface has the permanent MAC address " + i.Hosts[0].GuestMAC + "'")
 	said := i.g.must("dmesg | grep 'RDMA device'")
 	for pattern, want := range map[string]int{

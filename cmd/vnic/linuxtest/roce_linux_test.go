@@ -227,11 +227,11 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 		p.drive(to, 1024, func(r *perftest.Keys) {
 			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Write, RemoteAddr: r.Addr, RKey: r.RKey})
 		})
-		l.said(t)
+		l.nextResult(t)
 		p.drive(to, 1024, func(r *perftest.Keys) {
 			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Read, RemoteAddr: r.Addr, RKey: r.RKey})
 		})
-		l.said(t)
+		l.nextResult(t)
 		p.drive(to, 1024, func(r *perftest.Keys) {
 			p.post(50, 8, guestlib.SendWR{Opcode: guestlib.FetchAdd, RemoteAddr: r.Addr, RKey: r.RKey, CompareAdd: 1})
 			for i := range uint64(50) {
@@ -240,12 +240,12 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 				}
 			}
 		})
-		l.said(t)
+		l.nextResult(t)
 		p.typ = guestlib.UC
 		p.drive(to, 1024, func(r *perftest.Keys) {
 			p.post(n, 65536, guestlib.SendWR{Opcode: guestlib.Write, RemoteAddr: r.Addr, RKey: r.RKey})
 		})
-		l.said(t)
+		l.nextResult(t)
 		p.check(p.dev.Close())
 		for _, peer := range []string{"", guest} {
 			for _, test := range measured {
@@ -261,7 +261,7 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 				if reported := peer != "" || test != (perf.Test{Op: perf.Read, Latency: true}); reported != (len(rows) == 1) || reported && rows[0].Iterations != n {
 					t.Errorf("vnic guest perf %s %s: %+v", test, peer, rows)
 				}
-				l.said(t)
+				l.nextResult(t)
 			}
 		}
 		if c := l.counters(t, 1); s.impair != "" && c["roce.again"] == 0 {
@@ -278,7 +278,7 @@ func withLinux(t *testing.T, s linuxSetting, n int) {
 // check checks what the guest's program did to the function's memory.
 func (l *linuxLab) check(t testing.TB, memory []byte) {
 	t.Helper()
-	switch said := l.said(t); {
+	switch said := l.nextResult(t); {
 	case strings.HasPrefix(said, "ib_read_"): // the guest only reads
 	case !strings.HasPrefix(said, "ib_atomic"):
 		if bytes.Equal(memory, make([]byte, len(memory))) {
@@ -431,8 +431,8 @@ func sum(b []byte) (n uint64) {
 	return n
 }
 
-// said waits for the end of a program in the guest, and returns its command.
-func (l *linuxLab) said(t testing.TB) string {
+// nextResult waits for the end of a program in the guest, and returns its command.
+func (l *linuxLab) nextResult(t testing.TB) string {
 	t.Helper()
 	var line struct{ System, Test, Output string }
 	if !l.lines.Scan() {

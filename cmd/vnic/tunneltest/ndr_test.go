@@ -108,13 +108,13 @@ func cost(t testing.TB, l load) float64 {
 	return float64(others()-before) / float64(max(c.got, 1))
 }
 
-// stations are a load of guests on ports of type vhost-user.
-type stations struct {
+// portLoad is load between two guests on ports of type vhost-user.
+type portLoad struct {
 	from, to *vnictest.PortGuest
 	frame    []byte
 }
 
-func (s stations) send(n int) (sent int) {
+func (s portLoad) send(n int) (sent int) {
 	for sent < n && s.from.Guest.Post(0, vhosttest.Header{}, s.frame) {
 		sent++
 	}
@@ -122,7 +122,7 @@ func (s stations) send(n int) (sent int) {
 	return sent
 }
 
-func (s stations) take() int { return s.to.Guest.Discard(0) }
+func (s portLoad) take() int { return s.to.Guest.Discard(0) }
 
 // apart gives the calling goroutine a thread that has the second of this process's processors to
 // itself, and returns its number; its other threads share the first.

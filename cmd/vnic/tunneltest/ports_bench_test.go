@@ -45,7 +45,7 @@ func BenchmarkPorts(b *testing.B) {
 			from, to := vnictest.NewPortGuest(b, dir, 1, 1, benchGuest), vnictest.NewPortGuest(b, dir, 1, 2, benchGuest)
 			from.Ask(to.IP)
 			to.Ask(from.IP)
-			l := stations{from, to, from.UDP(to.IP, make([]byte, bc.size-42))}
+			l := portLoad{from, to, from.UDP(to.IP, make([]byte, bc.size-42))}
 			cpu := apart(b)
 			for b.Loop() {
 				b.ReportMetric(bc.scale*ndr(l, 20e6), bc.metric)
@@ -144,13 +144,13 @@ func BenchmarkPortsTunnel(b *testing.B) {
 			}
 		}()
 		x.warm(ways)
-		pair := x.stations(guests)
+		pair := x.portGuests(guests)
 		hurry(b)
 		samples := samples{}
 		for b.Loop() {
 			for range ndrRounds {
 				for _, bc := range ndrCases {
-					samples.add("ports/"+bc.metric, guests, ndr(stations{pair[0], pair[1], pair[0].UDP(pair[1].IP, make([]byte, bc.size-42))}, ndrMost))
+					samples.add("ports/"+bc.metric, guests, ndr(portLoad{pair[0], pair[1], pair[0].UDP(pair[1].IP, make([]byte, bc.size-42))}, ndrMost))
 					for _, w := range ways {
 						samples.add("ports/"+bc.metric, w, x.ndr(w, bc.size))
 					}
@@ -161,8 +161,8 @@ func BenchmarkPortsTunnel(b *testing.B) {
 	})
 }
 
-// stations are guests on the ports of two NICs.
-func (b *boxes) stations(w *tunnel) (s [2]*vnictest.PortGuest) {
+// portGuests returns guests on the ports of two NICs.
+func (b *boxes) portGuests(w *tunnel) (s [2]*vnictest.PortGuest) {
 	b.t.Helper()
 	for i := range s {
 		g, err := vhosttest.ConnectNet(w.ports[i], benchGuest)

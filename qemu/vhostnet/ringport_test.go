@@ -22,8 +22,8 @@ const (
 	guestUSO6 = 1 << 55
 )
 
-// driven is a port without a conversation, whose rings the test drives as the guest's driver.
-type driven struct {
+// ringPort is a port without a conversation, whose rings the test drives as the guest's driver.
+type ringPort struct {
 	*vhostnet.Port
 	t     *testing.T
 	st    *vhostuser.State
@@ -32,15 +32,15 @@ type driven struct {
 	next  uint64             // free memory
 }
 
-// newDriven runs pairs of rings of a size.
-func newDriven(t *testing.T, features uint64, pairs int, size uint16) *driven {
+// newRingPort runs pairs of rings of a size.
+func newRingPort(t *testing.T, features uint64, pairs int, size uint16) *ringPort {
 	t.Helper()
 	p, err := vhostnet.New(vhostnet.Config{Name: "test", MTU: 1500, Queues: pairs, Post: func(f func()) bool { f(); return true }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Close() })
-	d := &driven{Port: p, t: t, mem: make([]byte, 4<<20), next: 1 << 20}
+	d := &ringPort{Port: p, t: t, mem: make([]byte, 4<<20), next: 1 << 20}
 	d.st = &vhostuser.State{
 		Features: features, Regions: []vhostuser.Region{{Size: uint64(len(d.mem))}},
 		Vrings: make([]vhostuser.Vring, 2*pairs),
@@ -62,7 +62,7 @@ func newDriven(t *testing.T, features uint64, pairs int, size uint16) *driven {
 	return d
 }
 
-func (d *driven) start(i int) {
+func (d *ringPort) start(i int) {
 	d.t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -76,7 +76,7 @@ func (d *driven) start(i int) {
 
 // add makes a chain available in a ring, of buffers with these lengths one after the other in
 // memory. It returns where the chain begins, and whether the device wants a kick.
-func (d *driven) add(i int, write bool, lengths ...int) (mem []byte, kick bool) {
+func (d *ringPort) add(i int, write bool, lengths ...int) (mem []byte, kick bool) {
 	d.t.Helper()
 	var bufs []vhosttest.Buffer
 	begin := d.next
@@ -91,7 +91,7 @@ func (d *driven) add(i int, write bool, lengths ...int) (mem []byte, kick bool) 
 }
 
 // used returns the lengths of the completed buffers of a ring.
-func (d *driven) used(i int) (lengths []int) {
+func (d *ringPort) used(i int) (lengths []int) {
 	for {
 		_, n, ok := d.rings[i].Used()
 		if !ok {
