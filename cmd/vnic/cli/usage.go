@@ -1,6 +1,3 @@
-// Package cli is what the commands of vnic share: errors of a command line and exit statuses, the
-// flags and completions of commands that ask a running NIC, JSON and tables, and the log on standard
-// error.
 package cli
 
 import (

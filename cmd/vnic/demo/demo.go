@@ -1,4 +1,3 @@
-// Package demo is vnic demo: two NICs, two guests and a network between them, built and removed again.
 package demo
 
 import (

@@ -1,4 +1,3 @@
-// Package explain is vnic explain, which looks names up in the documentation.
 package explain
 
 import (

@@ -1,4 +1,3 @@
-// Package guest is vnic guest, the driver's side of a function, and vnic conform.
 package guest
 
 import (

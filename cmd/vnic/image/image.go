@@ -1,4 +1,3 @@
-// Package image is vnic image, which makes what a guest boots.
 package image
 
 import (

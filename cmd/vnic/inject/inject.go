@@ -1,4 +1,3 @@
-// Package inject is vnic inject, which makes things go wrong in a running NIC.
 package inject
 
 import (

@@ -1,4 +1,3 @@
-// Package keys is vnic keys: identities of NICs, and the keys of a running one.
 package keys
 
 import (

@@ -1,5 +1,3 @@
-// Package labkit has the parts of which vnic demo and tests build hosts on one machine: child
-// processes, folders for sockets, and links between network namespaces.
 package labkit
 
 import (

@@ -1,4 +1,3 @@
-// Package qemu is vnic qemu: the QEMU of a guest, its command line and its monitor.
 package qemu
 
 import (

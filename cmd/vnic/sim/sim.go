@@ -1,4 +1,3 @@
-// Package sim is vnic sim: scenarios of the transport in virtual time.
 package sim
 
 import (

@@ -1,4 +1,3 @@
-// Package vf is vnic vf, which changes functions of a running NIC.
 package vf
 
 import (
