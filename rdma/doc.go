@@ -2,19 +2,11 @@
 // shard, sends over its wires (wires.go) and schedules the functions. Each function has its own
 // objects (package verbs).
 //
-// The life of a WRITE, with the place of each step:
+//	driver ─ WQE, doorbell ─▶ verbs.QP ─ has work ─▶ its Function's turn (sched.go) ─ Issue ─▶ wire
+//	                             ▲                                                              │
+//	                             └────────────── Gather, Place, Complete, Done ─────────────────┘
 //
-//	guest             verbs                        rof, local                     verbs             guest
-//	  │ WQE, bell       │                               │                           │                 │
-//	  ├────────────────▶│ read once, check              │                           │                 │
-//	  │                 │ its turn (sched.go)           │                           │                 │
-//	  │                 ├── Issue ─────────────────────▶│ one packet, numbered      │                 │
-//	  │◀── Gather ──────┤◀───── each time it is sent ───┤                           │                 │
-//	  │                 │                               ├── Place ─────────────────▶│ check           │
-//	  │                 │                               │                           ├── scatter ─────▶│
-//	  │                 │◀──────────────────────── Done ┤                           │                 │
-//	  │◀── CQE, event ──┤ in order                      ├── Complete ──────────────▶│ CQE, where it   │
-//	  │                 │                               │                           │ took a receive  │
+// Package verbs draws the life of a request.
 //
 // A Function is the part of the engine that its driver sees: objects, doorbells, queue pairs.
 // Functions share the engine by deficit round robin (sched.go). Package transport defines what a
