@@ -276,6 +276,28 @@ func TestFaults(t *testing.T) {
 				s.Errorf("a command whose event is 60 ms late took %v", d)
 			}
 		},
+		fault.RegisterLate: func(s *stage) {
+			s.inject(0, fault.Rule{Kind: fault.RegisterLate, Limit: 3, DelayNS: 60e6})
+			start := time.Now()
+			s.reset() // writes and reads registers, and works
+			if d := time.Since(start); d < 3*60*time.Millisecond || s.hits(0) != 3 {
+				s.Errorf("with %d answers of registers 60 ms late, a reset took %v", s.hits(0), d)
+			}
+		},
+		fault.CQOverrun: func(s *stage) {
+			s.inject(0, fault.Rule{Kind: fault.CQOverrun, Limit: 1})
+			s.post(guestlib.Write, 1)
+			if e := s.event(abi.EventCQError); abi.Status(e.Status) != abi.StatusNoResources {
+				s.Errorf("%+v", e)
+			}
+			if n, err := s.a.cq.Poll(make([]guestlib.WC, 1)); n != 0 || err == nil {
+				s.Errorf("%d completions of a queue that overflowed, %v", n, err)
+			}
+			if v, err := s.a.dev.Violations(testContext(s)); err != nil || len(v) != 0 {
+				s.Errorf("violations of a driver that did nothing wrong: %v, %v", v, err)
+			}
+			s.reset()
+		},
 		fault.Reset: func(s *stage) {
 			s.inject(0, fault.Rule{Kind: fault.Reset, Opcode: "read", Limit: 1})
 			s.works()

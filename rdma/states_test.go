@@ -250,6 +250,7 @@ func (holding) Access() bool                         { return false }
 func (holding) Key(uint32) bool                      { return false }
 func (holding) Stuck(uint32) bool                    { return false }
 func (holding) Hold(uint32) bool                     { return true }
+func (holding) Overrun(uint32) bool                  { return false }
 
 // TestDrainedComesAfterAllCompletions: when a driver gets the event that its send queue has
 // drained, it finds the completions of all started requests, also those that were held back by

@@ -19,6 +19,8 @@ const (
 	EventLate      Kind = "event-late"      // event: it is sent after Delay
 	CommandFail    Kind = "command-fail"    // command: it ends with Status and does nothing
 	CQEError       Kind = "cqe-error"       // work: it completes with Status
+	CQOverrun      Kind = "cq-overrun"      // completion: its queue is taken for full
+	RegisterLate   Kind = "register-late"   // register access: its answer is sent after Delay
 	DMA            Kind = "dma"             // access: the memory behind a region is not there
 	WrongKey       Kind = "wrong-key"       // key: a peer's key is treated as wrong
 	Reset          Kind = "reset"           // work: the function is reset
@@ -30,7 +32,7 @@ const (
 
 // Kinds returns all kinds.
 func Kinds() []Kind {
-	return []Kind{EventLost, EventDuplicate, EventLate, CommandFail, CQEError, DMA, WrongKey, Reset, FunctionFault, LinkFlap, StuckQueue, Starve}
+	return []Kind{EventLost, EventDuplicate, EventLate, RegisterLate, CommandFail, CQEError, CQOverrun, DMA, WrongKey, Reset, FunctionFault, LinkFlap, StuckQueue, Starve}
 }
 
 // Rule says what fails, and when. Zero fields have no effect.
@@ -67,7 +69,7 @@ type Operation struct {
 
 // uses says which optional fields a kind takes.
 var uses = map[Kind]struct{ match, status, delay bool }{
-	EventLate: {delay: true}, LinkFlap: {delay: true}, CommandFail: {status: true}, CQEError: {status: true},
+	EventLate: {delay: true}, RegisterLate: {delay: true}, LinkFlap: {delay: true}, CommandFail: {status: true}, CQEError: {status: true},
 }
 
 // parsed is a rule with its names looked up.
@@ -104,8 +106,8 @@ func (r Rule) parse() (p parsed, err error) {
 		return p, bad("command", r.Command, "only command-fail has one")
 	case r.Event != "" && !event:
 		return p, bad("event", r.Event, "only faults of events have one")
-	case r.CQ != 0 && !event:
-		return p, bad("cq", r.CQ, "only faults of events have one")
+	case r.CQ != 0 && !event && r.Kind != CQOverrun:
+		return p, bad("cq", r.CQ, "only faults of events and completion queues have one")
 	case r.QP != 0 && !work && r.Kind != WrongKey && r.Kind != StuckQueue && !event:
 		return p, bad("qp", r.QP, "name it for faults of work requests, keys, queues and events")
 	case state && (r.Nth != 0 || r.Every != 0 || r.Probability != 0 || r.Limit != 0):
@@ -117,7 +119,7 @@ func (r Rule) parse() (p parsed, err error) {
 	case r.ForNS < 0 || r.DelayNS < 0:
 		return p, bad("for or delay", time.Duration(min(r.ForNS, r.DelayNS)), "it is negative")
 	case r.DelayNS > 0 && !uses[r.Kind].delay:
-		return p, bad("delay", time.Duration(r.DelayNS), "only event-late and link-flap have one")
+		return p, bad("delay", time.Duration(r.DelayNS), "only event-late, register-late and link-flap have one")
 	case time.Duration(r.DelayNS) > time.Minute:
 		return p, bad("delay", time.Duration(r.DelayNS), "a minute is the most")
 	case r.Status != "" && !uses[r.Kind].status:

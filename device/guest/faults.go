@@ -152,11 +152,20 @@ type faultTarget interface {
 	Fault(code abi.Fault, reason string)
 }
 
-// lateEvent is a delayed event: one of a completion queue, or an asynchronous one.
+// lateEvent is a delayed event: one of a completion queue, or an asynchronous one; or the delayed
+// answer to a register access.
 type lateEvent struct {
 	at    falcon.Time
 	cqn   uint32
 	async *abi.AsyncEvent
+	reply *lateReply
+}
+
+// lateReply is an answer with the session that it is for.
+type lateReply struct {
+	to  *Binding
+	tag uint64
+	abi.RegReply
 }
 
 const (
@@ -246,8 +255,10 @@ func (x *injection) end(now falcon.Time) {
 func (x *injection) idle() bool { return len(x.rules.Rules()) == 0 && x.profile == nil }
 
 // forget drops delayed work: the function was reset, and no event from before may follow (DEV-303).
+// Answers to register accesses stay.
 func (x *injection) forget() {
-	x.late, x.adminFrom, x.reset = nil, 0, false
+	x.late = slices.DeleteFunc(x.late, func(e lateEvent) bool { return e.reply == nil })
+	x.adminFrom, x.reset = 0, false
 }
 
 // later delays an event. If there is no room, it is sent at once.
@@ -316,6 +327,16 @@ func (x *injection) asyncEvent(e *abi.AsyncEvent) bool {
 	return x.event(&o, lateEvent{async: &kept})
 }
 
+// register reports whether the answer to a register access is delayed.
+func (x *injection) register(to *Binding, tag uint64, reply *abi.RegReply) bool {
+	r := x.rules.Hit(*x.now, fault.RegisterLate, &fault.Operation{})
+	if r == nil {
+		return false
+	}
+	x.later(lateEvent{at: *x.now + orElse(r.DelayNS, defaultLate), reply: &lateReply{to, tag, *reply}})
+	return true
+}
+
 // command reports whether a rule makes a command fail, and with which status.
 func (x *injection) command(cmd *abi.AdminCmd) (st abi.Status, fails bool) {
 	if v := x.f.Verbs(); v != nil {
@@ -377,11 +398,21 @@ func (x *injection) Stuck(qpn uint32) bool {
 // Hold implements verbs.Faults.
 func (x *injection) Hold(uint32) bool { return x.profile != nil && x.profile.hold(*x.now) }
 
+// Overrun implements verbs.Faults.
+func (x *injection) Overrun(cqn uint32) bool {
+	return x.rules.Hit(*x.now, fault.CQOverrun, &fault.Operation{CQ: cqn}) != nil
+}
+
 // deliver implements faultTarget.
 func (f *Device) deliver(ev *lateEvent) {
-	if ev.async != nil {
+	switch {
+	case ev.reply != nil:
+		if ev.reply.to == f.driver { // else that session has ended
+			f.driver.sendReply(ev.reply.tag, &ev.reply.RegReply)
+		}
+	case ev.async != nil:
 		f.sendAsync(ev.async)
-	} else {
+	default:
 		f.sendCQ(ev.cqn)
 	}
 }

@@ -239,6 +239,13 @@ func (b *Binding) asyncEvent(e *abi.AsyncEvent) {
 
 // reply answers a register access.
 func (b *Binding) reply(tag uint64, r *abi.RegReply) {
+	if in := b.device.Faults.in; in == nil || !in.register(b, tag, r) {
+		b.sendReply(tag, r)
+	}
+}
+
+// sendReply sends the answer to a register access.
+func (b *Binding) sendReply(tag uint64, r *abi.RegReply) {
 	b.Channel.Reply(tag, r)
 	b.mark()
 }

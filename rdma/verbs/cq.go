@@ -202,6 +202,10 @@ func (c *CQ) put(now vtime.Time, cqe *abi.CQE, solicited bool) {
 	if c.failed || !o.Working() {
 		return
 	}
+	if o.faults != nil && o.faults.Overrun(c.number) {
+		c.fail(errOverrun)
+		return
+	}
 	cqe.Timestamp = uint64(now)
 	if solicited && o.armWord {
 		cqe.Flags |= abi.WCFlagSolicited
@@ -281,6 +285,9 @@ func (c *CQ) fail(err error) {
 		o.Broke(abi.DRV705, abi.RingCQ, c.number, c.ring.Next(), nil)
 		o.Event(abi.EventCQError, c.number, uint32(abi.StatusNoResources),
 			"completion queue overflowed: poll faster or create it with more entries")
+	case errors.Is(err, errOverrun): // the driver broke no rule
+		o.Stats.CQOverflows++
+		o.Event(abi.EventCQError, c.number, uint32(abi.StatusNoResources), err.Error())
 	case errors.Is(err, ring.ErrIndex):
 		consumer, _ := c.area.Load32(abi.CQHeaderConsumer)
 		o.Broke(abi.DRV704, abi.RingCQ, c.number, consumer, word(consumer))

@@ -23,6 +23,8 @@ type Faults interface {
 	// Hold reports whether a completion waits, in its queue's order, for Release or for a later
 	// completion that does not wait.
 	Hold(cqn uint32) bool
+	// Overrun reports whether a completion finds its queue full, whatever is in it.
+	Overrun(cqn uint32) bool
 }
 
 // Reasons why memory cannot be accessed.
@@ -30,6 +32,8 @@ var (
 	errGone     = errors.New("rdma: the region was deregistered")
 	errInjected = errors.New("rdma: memory gone, by request of the operator")
 )
+
+var errOverrun = errors.New("completion queue overflowed, by request of the operator")
 
 // UseFaults sets the failures to inject from now on; nil injects none.
 func (o *Owner) UseFaults(x Faults) { o.faults = x }

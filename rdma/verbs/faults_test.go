@@ -14,6 +14,7 @@ type trouble struct {
 	work         abi.WCStatus
 	access, key  bool
 	stuck, holds map[uint32]bool
+	overrun      map[uint32]bool
 }
 
 func (x *trouble) Work(uint32, abi.Opcode) abi.WCStatus { return x.work }
@@ -21,6 +22,7 @@ func (x *trouble) Access() bool                         { return x.access }
 func (x *trouble) Key(uint32) bool                      { return x.key }
 func (x *trouble) Stuck(qpn uint32) bool                { return x.stuck[qpn] }
 func (x *trouble) Hold(cqn uint32) bool                 { return x.holds[cqn] }
+func (x *trouble) Overrun(cqn uint32) bool              { return x.overrun[cqn] }
 
 // TestInjectedStatusesFailValidRequests: a request fails with the injected status, unless it is
 // invalid itself.

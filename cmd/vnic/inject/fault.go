@@ -3,6 +3,7 @@ package inject
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,8 +20,10 @@ import (
 const faultKinds = `  event-lost       an event is not sent             --event --cq --qp
   event-duplicate  it is sent once more, 1 ms later  --event --cq --qp
   event-late       it is sent after --delay (5ms)    --event --cq --qp
+  register-late    a register access is answered after --delay (5ms)
   command-fail     an admin command ends with --status (no-resources) and does nothing   --command
   cqe-error        a work request completes with --status (general-error)                --qp --opcode
+  cq-overrun       a completion finds its queue full             --cq
   dma              the memory behind a region is found gone
   wrong-key        a peer's key is taken for wrong                                       --qp
   reset            a work request resets the function                                    --qp --opcode
@@ -144,6 +147,57 @@ device may not do. Random choices depend only on --seed. "none" ends it.`,
 	o.Flags(cmd.Flags())
 	cmd.Flags().Uint64Var(&c.Seed, "seed", 0, "seed of the random choices")
 	return cmd
+}
+
+func recipeCommand() *cobra.Command {
+	var o cli.NIC
+	cmd := &cobra.Command{
+		Use:   "recipe [NAME FUNCTION]",
+		Short: "apply a named set of faults to a function, to test its driver; without a name: list them",
+		Long: `Adds the rules of a recipe to a function, and prints its rules. Without arguments
+it lists the recipes: what goes wrong, and what a good driver does. No NIC has to run
+for that. "vnic inject clear FUNCTION" ends them.`,
+		Example:           "  vnic inject recipe\n  vnic inject recipe qp-error pf0.vf1",
+		Args:              cli.Arguments(0, 2),
+		ValidArgsFunction: cli.ByPosition(cli.Words(recipeNames()...), cli.CompleteFunctions),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all := fault.Recipes()
+			switch len(args) {
+			case 0:
+				return o.Print(cmd, all, func(w io.Writer) { writeRecipes(w, all) })
+			case 1:
+				return cli.Usagef("recipe %s: name the function, too, as vnic inject recipe %s pf0.vf1", args[0], args[0])
+			}
+			i := slices.IndexFunc(all, func(r fault.Recipe) bool { return r.Name == args[0] })
+			if i < 0 {
+				return cli.Usagef("recipe %q: there are %s", args[0], strings.Join(recipeNames(), ", "))
+			}
+			var list []control.Fault
+			for _, r := range all[i].Rules {
+				var err error
+				if list, err = o.Client().InjectFault(cmd.Context(), control.FaultChange{Function: args[1], Add: &r}); err != nil {
+					return err
+				}
+			}
+			return printFaults(&o, cmd, list)
+		},
+	}
+	o.Flags(cmd.Flags())
+	return cmd
+}
+
+func recipeNames() (names []string) {
+	for _, r := range fault.Recipes() {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+func writeRecipes(w io.Writer, all []fault.Recipe) {
+	fmt.Fprintln(w, "RECIPE\tWHAT GOES WRONG\tWHAT A GOOD DRIVER DOES")
+	for _, r := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", r.Name, r.Wrong, r.Driver)
+	}
 }
 
 // textFlag is a flag whose value is a config.Share.

@@ -19,7 +19,7 @@ import (
 
 func Command() *cobra.Command {
 	inject := &cobra.Command{Use: "inject", Short: "make things go wrong in a running NIC"}
-	inject.AddCommand(linkCommand(), faultCommand(), profileCommand(), listCommand(), clearCommand())
+	inject.AddCommand(linkCommand(), faultCommand(), recipeCommand(), profileCommand(), listCommand(), clearCommand())
 	return inject
 }
 
