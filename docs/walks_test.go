@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"testing"
@@ -34,6 +35,42 @@ func TestTheWalksOfDesignNameWhatExists(t *testing.T) {
 		}
 		if !slices.Contains(functions(f), s[2]) {
 			t.Errorf("design.md leads through %s of %s, which has no such function", s[2], s[1])
+		}
+	}
+}
+
+// A test that wire.md names for a clause.
+var named = regexp.MustCompile("`(Test[A-Za-z0-9_]+)`")
+
+// TestTheTestsThatWireNamesExist looks for each test that wire.md names in the tests of rdma.
+func TestTheTestsThatWireNamesExist(t *testing.T) {
+	text, err := os.ReadFile("wire.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]bool{}
+	for _, dir := range []string{"../rdma", "../rdma/verbs", "../rdma/iwarp", "../rdma/iwarp/wire"} {
+		files, err := filepath.Glob(dir + "/*_test.go")
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", dir, len(files), err)
+		}
+		for _, file := range files {
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range functions(f) {
+				tests[name] = true
+			}
+		}
+	}
+	names := named.FindAllStringSubmatch(string(text), -1)
+	if len(names) < 20 {
+		t.Errorf("%d tests are found in wire.md: they are written in another form", len(names))
+	}
+	for _, n := range names {
+		if !tests[n[1]] {
+			t.Errorf("wire.md names %s, which there is not", n[1])
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package rdma
 
 import (
+	"encoding/binary"
 	"fmt"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/iwarp"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/iwarptest"
@@ -52,7 +54,7 @@ func (n *iwarpNet) connect(a, b *qp, numberOfB, numberOfA uint32) {
 // iWARP: those with shared receive queues, with memory windows, and ordinary ones.
 func TestRandomRequestsMatchTheModelOverIWARP(t *testing.T) {
 	iwarpWorlds(t)
-	seeds := uint64(60)
+	seeds := uint64(30)
 	if testing.Short() {
 		seeds = 4
 	}
@@ -132,6 +134,74 @@ func TestErrorsOverIWARPFailBothQueuePairs(t *testing.T) {
 		acknowledged := any && got.Status == abi.WCSuccess && c.op != abi.OpRead && c.op != abi.OpFetchAdd
 		if !any || got.Status != c.want && !acknowledged || failed != c.want || p.a.q.State() != abi.QPStateErr || p.b.q.State() != abi.QPStateErr {
 			t.Errorf("%s: completed %t with %v, failed with %v, states %v and %v", c.name, any, got.Status, failed, p.a.q.State(), p.b.q.State())
+		}
+	}
+}
+
+// TestAtomicsOverAllWiresMeetAtOneWord (RFC 7306 §5.3): queue pairs over Falcon, RoCEv2 and iWARP add
+// to one word and swap another at the same time. No addition is lost, no two see the same sum, and one
+// of all swaps finds the word as it was.
+func TestAtomicsOverAllWiresMeetAtOneWord(t *testing.T) {
+	for seed := range uint64(3) {
+		w := newWorld(t, worldConfig{seed: seed, net: sim.Impairment{Delay: 20e3, Jitter: 40e3}})
+		var pds [2]uint32
+		for i, h := range w.hosts {
+			pds[i], _ = h.fn.AllocPD()
+		}
+		word := w.hosts[1].register(pds[1], 4096, allAccess)
+		const each = 60
+		var senders []*qp
+		var results []*region
+		for _, connect := range []func(a, b *qp){
+			func(a, b *qp) { w.connect(a, b, true) },
+			func(a, b *qp) { w.roce.connect(a, b, b.number, a.number) },
+			func(a, b *qp) { w.iwarp.connect(a, b, b.number, a.number) },
+		} {
+			a, b := w.hosts[0].createQP(pds[0], qpConfig{}), w.hosts[1].createQP(pds[1], qpConfig{})
+			connect(a, b)
+			senders, results = append(senders, a), append(results, w.hosts[0].register(pds[0], 16*each, allAccess))
+			switch len(senders) {
+			case 1:
+				w.roce = newRoCENet(w, seed, sim.Impairment{Delay: 20e3, Jitter: 40e3})
+			case 2:
+				w.iwarp = newIWARPNet(w, seed)
+			}
+		}
+		got := make([]int, len(senders))
+		for i := range each {
+			for j, p := range senders {
+				x := abi.SendWQE{Opcode: abi.OpFetchAdd, Flags: abi.SendSignaled, RemoteAddr: word.addr, RKey: word.key, CompareAdd: 1}
+				p.post(x, results[j].sge(16*i, 8))
+				x.Opcode, x.RemoteAddr, x.CompareAdd, x.Swap = abi.OpCmpSwap, word.addr+8, 0, uint64(j+1)
+				p.post(x, results[j].sge(16*i+8, 8))
+			}
+			if i%8 != 7 && i < each-1 {
+				continue
+			}
+			for j, p := range senders {
+				n := 2*(i+1) - got[j]
+				got[j] += n
+				success(t, p.send.wait(n))
+			}
+		}
+		seen, swapped := map[uint64]bool{}, 0
+		for _, r := range results {
+			for i := range each {
+				sum := binary.LittleEndian.Uint64(r.bytes()[16*i:])
+				if seen[sum] {
+					t.Fatalf("seed %d: the sum %d was seen twice", seed, sum)
+				}
+				seen[sum] = true
+				if binary.LittleEndian.Uint64(r.bytes()[16*i+8:]) == 0 {
+					swapped++
+				}
+			}
+		}
+		if sum := binary.LittleEndian.Uint64(word.bytes()); sum != 3*each || swapped != 1 {
+			t.Errorf("seed %d: the sum is %d, %d swaps", seed, sum, swapped)
+		}
+		if s := w.iwarp.Engines[0].Stats(); s.Sent < 2*each {
+			t.Errorf("iWARP sent %d FPDUs", s.Sent)
 		}
 	}
 }
