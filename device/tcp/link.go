@@ -1,0 +1,281 @@
+package tcp
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/falcon-vnic/vnic/device/handover"
+)
+
+// function is a function in the netstack: a NIC with one address, and the link by which its packets
+// come and go.
+type function struct {
+	p         *pump
+	id        uint32
+	addr      netip.Addr
+	mtu       uint32
+	conns     int
+	listeners map[uint16]*listener
+
+	dispatcher stack.NetworkDispatcher
+	streams    map[flow]*stream // of the pump; others read it under mu
+	mu         sync.Mutex
+	unbased    atomic.Int32 // streams whose first sequence number is not known
+}
+
+// flow identifies a stream of a function.
+type flow struct {
+	local uint16
+	peer  netip.AddrPort
+}
+
+var _ stack.LinkEndpoint = (*function)(nil)
+
+// add gives a function a NIC with its address, and a way to all others.
+func (p *pump) add(id uint32, addr netip.Addr, mtu int) {
+	f := &function{p: p, id: id, addr: addr, mtu: uint32(mtu), listeners: map[uint16]*listener{}, streams: map[flow]*stream{}}
+	everywhere := header.IPv4EmptySubnet
+	if addr.Is6() {
+		everywhere = header.IPv6EmptySubnet
+	}
+	if err := p.net.CreateNIC(f.nic(), f); err != nil {
+		panic(fmt.Sprintf("tcp: function %d: %s", id, err))
+	}
+	own := tcpip.ProtocolAddress{Protocol: f.protocol(), AddressWithPrefix: tcpAddr(addr).WithPrefix()}
+	if err := p.net.AddProtocolAddress(f.nic(), own, stack.AddressProperties{}); err != nil {
+		panic(fmt.Sprintf("tcp: function %d, address %s: %s", id, addr, err))
+	}
+	p.net.AddRoute(tcpip.Route{Destination: everywhere, NIC: f.nic()})
+	p.functions[id] = f
+}
+
+// remove takes the function out, with its listeners and streams.
+func (f *function) remove() {
+	for _, l := range f.listeners {
+		l.end()
+	}
+	for _, st := range f.p.streams {
+		if st.f == f {
+			st.queue.EventUnregister(&st.entry)
+			st.ep.Abort()
+			st.over = true
+			f.forget(st)
+			delete(f.p.streams, st.id)
+		}
+	}
+	f.p.net.RemoveRoutes(func(r tcpip.Route) bool { return r.NIC == f.nic() })
+	_ = f.p.net.RemoveNIC(f.nic())
+	delete(f.p.functions, f.id)
+}
+
+// nic returns the number of the function's NIC; 0 is not allowed.
+func (f *function) nic() tcpip.NICID { return tcpip.NICID(f.id) + 1 }
+
+func (f *function) protocol() tcpip.NetworkProtocolNumber {
+	if f.addr.Is4() {
+		return header.IPv4ProtocolNumber
+	}
+	return header.IPv6ProtocolNumber
+}
+
+// mss returns the bytes of data in a segment with timestamps.
+func (f *function) mss() int {
+	ip := header.IPv4MinimumSize
+	if f.addr.Is6() {
+		ip = header.IPv6MinimumSize
+	}
+	const timestamps = 12
+	return int(f.mtu) - ip - header.TCPMinimumSize - timestamps
+}
+
+// bound makes an endpoint with the function's address and a port; 0: any. It has only the function's
+// packets, even if a function of another tenant has the same address.
+func (f *function) bound(port uint16, queue *waiter.Queue) (tcpip.Endpoint, tcpip.Error) {
+	ep, err := f.p.net.NewEndpoint(tcp.ProtocolNumber, f.protocol(), queue)
+	if err != nil {
+		return nil, err
+	}
+	if err = ep.SocketOptions().SetBindToDevice(int32(f.nic())); err == nil {
+		err = ep.Bind(tcpip.FullAddress{NIC: f.nic(), Addr: tcpAddr(f.addr), Port: port})
+	}
+	if err != nil {
+		ep.Close()
+		return nil, err
+	}
+	return ep, nil
+}
+
+// enter lets segments find a stream.
+func (f *function) enter(st *stream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if old := f.streams[st.flow]; old == nil || old.base.Load() != 0 {
+		f.unbased.Add(1)
+	}
+	f.streams[st.flow] = st
+}
+
+// forget removes a stream, and makes room for another.
+func (f *function) forget(st *stream) {
+	f.mu.Lock()
+	if f.streams[st.flow] == st {
+		delete(f.streams, st.flow)
+		if st.base.Load() == 0 {
+			f.unbased.Add(-1)
+		}
+	}
+	f.mu.Unlock()
+	f.conns--
+	f.p.counts.conns.Add(^uint64(0))
+	for _, l := range f.listeners {
+		f.p.again(l)
+	}
+}
+
+// arrived gives gVisor a packet, if it is a whole TCP segment for the function with a right checksum.
+// It reads what the peer acknowledges.
+func (f *function) arrived(b []byte) {
+	src, segment, ok := f.parse(b)
+	if !ok {
+		f.p.counts.wrong.Add(1)
+		return
+	}
+	if segment.Flags().Contains(header.TCPFlagAck) {
+		f.acknowledged(flow{segment.DestinationPort(), netip.AddrPortFrom(src, segment.SourcePort())}, segment.AckNumber())
+	}
+	if f.dispatcher == nil {
+		return
+	}
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(b)})
+	f.dispatcher.DeliverNetworkPacket(f.protocol(), pkt)
+	pkt.DecRef()
+}
+
+func (f *function) parse(b []byte) (src netip.Addr, segment header.TCP, ok bool) {
+	var from, to tcpip.Address
+	if f.addr.Is4() {
+		ip := header.IPv4(b)
+		if header.IPVersion(b) != 4 || !ip.IsValid(len(b)) || ip.Protocol() != uint8(tcp.ProtocolNumber) || ip.More() || ip.FragmentOffset() != 0 {
+			return src, nil, false
+		}
+		from, to, segment = ip.SourceAddress(), ip.DestinationAddress(), header.TCP(b[ip.HeaderLength():ip.TotalLength()])
+	} else {
+		ip := header.IPv6(b)
+		if header.IPVersion(b) != 6 || !ip.IsValid(len(b)) || ip.NextHeader() != uint8(tcp.ProtocolNumber) {
+			return src, nil, false
+		}
+		from, to, segment = ip.SourceAddress(), ip.DestinationAddress(), header.TCP(b[header.IPv6MinimumSize:][:ip.PayloadLength()])
+	}
+	if len(segment) < header.TCPMinimumSize || netipAddr(to) != f.addr {
+		return src, nil, false
+	}
+	sum := header.PseudoHeaderChecksum(tcp.ProtocolNumber, from, to, uint16(len(segment)))
+	return netipAddr(from), segment, checksum.Checksum(segment, sum) == 0xffff
+}
+
+// acknowledged notes what a segment of a peer acknowledges.
+func (f *function) acknowledged(of flow, ack uint32) {
+	st := f.streams[of]
+	if st == nil {
+		return
+	}
+	base := st.base.Load()
+	if base == 0 {
+		return // nothing was sent
+	}
+	end := st.written
+	if st.fin {
+		end++
+	}
+	if more := ack - uint32(base) - uint32(st.acked); more > 0 && uint64(more) <= end-st.acked {
+		st.acked += uint64(more)
+		f.p.again(st)
+	}
+}
+
+// WritePackets implements stack.LinkEndpoint: gVisor sends packets, from any of its goroutines. If
+// there is no room they are lost, as on a network.
+func (f *function) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
+	f.p.sending.Lock()
+	defer f.p.sending.Unlock()
+	for _, pkt := range list.AsSlice() {
+		if f.unbased.Load() > 0 {
+			f.learn(pkt)
+		}
+		b := f.p.rings.departing.Put(&handover.Header{Kind: packet, Flow: f.id}, pkt.Size())
+		if b == nil {
+			f.p.counts.departingFull.Add(1)
+			continue
+		}
+		views, skip := pkt.AsViewList()
+		for v := views.Front(); v != nil; v = v.Next() {
+			part := v.AsSlice()
+			part = part[min(skip, len(part)):]
+			skip -= min(skip, v.Size())
+			b = b[copy(b, part):]
+		}
+		f.p.rings.departing.Commit()
+	}
+	f.p.wake()
+	return list.Len(), nil
+}
+
+// learn notes the sequence number of a stream's first byte: that of the first segment that a
+// connected endpoint sends.
+func (f *function) learn(pkt *stack.PacketBuffer) {
+	segment := header.TCP(pkt.TransportHeader().Slice())
+	if len(segment) < header.TCPMinimumSize || segment.Flags().Contains(header.TCPFlagSyn) || segment.Flags().Contains(header.TCPFlagRst) {
+		return
+	}
+	peer := netipAddr(pkt.Network().DestinationAddress())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	st := f.streams[flow{segment.SourcePort(), netip.AddrPortFrom(peer, segment.DestinationPort())}]
+	if st != nil && st.base.Load() == 0 {
+		st.base.Store(1<<32 | uint64(segment.SequenceNumber()))
+		f.unbased.Add(-1)
+	}
+}
+
+// Attach implements stack.LinkEndpoint.
+func (f *function) Attach(d stack.NetworkDispatcher) { f.dispatcher = d }
+
+// IsAttached implements stack.LinkEndpoint.
+func (f *function) IsAttached() bool { return f.dispatcher != nil }
+
+// MTU implements stack.LinkEndpoint.
+func (f *function) MTU() uint32 { return f.mtu }
+
+// Capabilities implements stack.LinkEndpoint: arrived checks the checksums.
+func (*function) Capabilities() stack.LinkEndpointCapabilities {
+	return stack.CapabilityRXChecksumOffload
+}
+
+// The rest of stack.LinkEndpoint: there is no link layer.
+func (*function) SetMTU(uint32)                           {}
+func (*function) MaxHeaderLength() uint16                 { return 0 }
+func (*function) LinkAddress() tcpip.LinkAddress          { return "" }
+func (*function) SetLinkAddress(tcpip.LinkAddress)        {}
+func (*function) Wait()                                   {}
+func (*function) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareNone }
+func (*function) AddHeader(*stack.PacketBuffer)           {}
+func (*function) ParseHeader(*stack.PacketBuffer) bool    { return true }
+func (*function) Close()                                  {}
+func (*function) SetOnCloseAction(func())                 {}
+
+func tcpAddr(a netip.Addr) tcpip.Address { return tcpip.AddrFromSlice(a.AsSlice()) }
+
+func netipAddr(a tcpip.Address) netip.Addr {
+	addr, _ := netip.AddrFromSlice(a.AsSlice())
+	return addr
+}

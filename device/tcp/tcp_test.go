@@ -1,0 +1,427 @@
+package tcp_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/tcp"
+)
+
+// TestStreamsArriveWholeAndInOrder: what either end writes arrives at the other whole and in order, on
+// a network that loses and reorders packets; all of it is acknowledged; then both ends close.
+func TestStreamsArriveWholeAndInOrder(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for seed := range uint64(3) {
+			t.Run(fmt.Sprintf("%s, seed %d", family(v6), seed), func(t *testing.T) {
+				w := newWorld(t, seed, v6, tcp.Limits{})
+				w.loss, w.swap = 0.01*float64(seed), 0.02*float64(seed)
+				w.sides[1].Listen(7, 5000)
+				a, b := w.connected(5000, v6)
+				want := [2][]byte{bytesOf(seed, 1<<20), bytesOf(seed+9, 300_000)}
+				a.left, b.left = want[0], want[1]
+				a.closeAfter, b.closeAfter = true, true
+				w.until("all bytes", func() bool { return a.eof && b.eof })
+				if !bytes.Equal(b.got, want[0]) || !bytes.Equal(a.got, want[1]) {
+					t.Errorf("%d and %d bytes arrived, which are others than were sent", len(b.got), len(a.got))
+				}
+				w.until("acknowledgements", func() bool {
+					return a.Acknowledged() == uint64(len(want[0])) && b.Acknowledged() == uint64(len(want[1]))
+				})
+				if a.Local.Addr() != addresses[v6][0] || a.Local.Port() == 0 || b.Peer != a.Local || b.Local != a.Peer || b.port != 5000 || a.MSS < 1400 {
+					t.Errorf("%+v, %+v", a.Conn, b.Conn)
+				}
+				a.Close()
+				b.Close()
+				w.until("the end", func() bool { return a.over && b.over })
+				if a.why != "" || b.why != "" {
+					t.Errorf("lost: %q, %q", a.why, b.why)
+				}
+			})
+		}
+	}
+}
+
+// TestClosingBeforeAllIsSentLosesNothing: the peer gets all that was written before Close.
+func TestClosingBeforeAllIsSentLosesNothing(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	w.sides[1].Listen(7, 5000)
+	a, b := w.connected(5000, false)
+	want := bytesOf(1, 200_000)
+	if n := a.Write(want); n != len(want) {
+		t.Fatal(n)
+	}
+	a.Close()
+	w.until("all bytes", func() bool { return b.eof })
+	b.Close()
+	w.until("the end", func() bool { return a.over && b.over })
+	if !bytes.Equal(b.got, want) || a.why != "" {
+		t.Errorf("%d bytes; %q", len(b.got), a.why)
+	}
+}
+
+// TestAnEndThatTakesNothingStopsItsPeer: the peer's writes end at a bounded number of bytes, the shard
+// keeps a bounded number, and all goes on when it takes them.
+func TestAnEndThatTakesNothingStopsItsPeer(t *testing.T) {
+	const buffer = 64 << 10
+	w := newWorld(t, 1, false, tcp.Limits{Buffer: buffer})
+	w.sides[1].Listen(7, 5000)
+	a, b := w.connected(5000, false)
+	b.deaf = true
+	want := bytesOf(1, 1<<20)
+	a.left = want
+	quiet := time.Now().Add(300 * time.Millisecond)
+	before := 0
+	w.until("an end of the bytes", func() bool {
+		if len(a.left) != before {
+			before, quiet = len(a.left), time.Now().Add(300*time.Millisecond)
+		}
+		return time.Now().After(quiet)
+	})
+	if gone := len(want) - len(a.left); gone > 4*buffer || len(b.In()) > buffer || a.Room() != 0 {
+		t.Errorf("%d bytes were taken of the sender, %d are kept", gone, len(b.In()))
+	}
+	b.deaf = false
+	w.until("all bytes", func() bool { return len(b.got) == len(want) })
+	if !bytes.Equal(b.got, want) {
+		t.Error("other bytes")
+	}
+}
+
+// TestCallsThatCannotSucceedSayWhy: a call to a port where nobody listens, without an address, to
+// another family, or beyond the limit of connections ends with the reason.
+func TestCallsThatCannotSucceedSayWhy(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{Conns: 1})
+	to := netip.AddrPortFrom(addresses[false][1], 5000)
+	w.sides[1].Listen(7, 5000)
+	a, _ := w.connected(5000, false)
+	for want, e := range map[string]*end{
+		"the function has no address":                       w.callFrom(0, 8, to),
+		"fd00::2 is of another family than the function's":  w.call(netip.AddrPortFrom(addresses[true][1], 5000)),
+		"the function has 1 connections, as many as it may": w.call(to),
+	} {
+		w.until("the reason", func() bool { return e.over })
+		if !strings.Contains(e.why, want) {
+			t.Errorf("%q, want %q", e.why, want)
+		}
+	}
+	a.Reset()
+	w.until("room", func() bool { return a.over })
+	e := w.call(netip.AddrPortFrom(addresses[false][1], 5001))
+	w.until("the refusal", func() bool { return e.over })
+	if !strings.Contains(e.why, "refused") {
+		t.Errorf("nobody listens: %q", e.why)
+	}
+}
+
+// TestListenersThatCannotListenSayWhy: so do listeners.
+func TestListenersThatCannotListenSayWhy(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{Listeners: 2})
+	s := w.sides[0]
+	for _, port := range []uint16{0, 5000, 5001, 5000, 5002} {
+		s.Listen(7, port)
+	}
+	w.until("reasons", func() bool { return len(s.refuse) == 3 })
+	for port, want := range map[uint16]string{0: "no port", 5000: "already", 5002: "2 ports, as many as it may"} {
+		if !strings.Contains(s.refuse[port], want) {
+			t.Errorf("%d: %q", port, s.refuse[port])
+		}
+	}
+	s.Unlisten(7, 5000)
+	s.Listen(7, 5002)
+	e := w.callFrom(1, 7, netip.AddrPortFrom(addresses[false][0], 5002))
+	w.until("a connection", func() bool { return e.connected })
+}
+
+// TestAResetIsSeenAtTheOtherEnd: a connection that one end resets is lost at the other.
+func TestAResetIsSeenAtTheOtherEnd(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	w.sides[1].Listen(7, 5000)
+	a, b := w.connected(5000, false)
+	a.Reset()
+	w.until("the end", func() bool { return a.over && b.over })
+	if a.why != "" || !strings.Contains(b.why, "reset") {
+		t.Errorf("%q, %q", a.why, b.why)
+	}
+}
+
+// TestARemovedFunctionsPeersAreReset: the peers of a function that is taken out lose their
+// connections, and the function may come again.
+func TestARemovedFunctionsPeersAreReset(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	for range 2 {
+		w.sides[1].Listen(7, 5000)
+		a, _ := w.connected(5000, false)
+		w.sides[1].Remove(7)
+		w.sides[1].conns = nil
+		w.until("the end", func() bool { return a.over })
+		if !strings.Contains(a.why, "reset") {
+			t.Error(a.why)
+		}
+		w.sides[1].Add(7, addresses[false][1], mtu)
+	}
+}
+
+// TestConnectionsBeyondTheLimitWait: a function answers no more connections than it may have; the
+// others come when there is room.
+func TestConnectionsBeyondTheLimitWait(t *testing.T) {
+	const most = 3
+	w := newWorld(t, 1, false, tcp.Limits{Conns: most})
+	w.sides[0].Add(8, netip.MustParseAddr("10.0.0.8"), mtu)
+	w.cross = func(from int, function uint32) uint32 {
+		if from == 1 { // by the destination
+			return map[byte]uint32{1: 7, 8: 8}[w.buf[19]]
+		}
+		return 7
+	}
+	w.sides[1].Listen(7, 5000)
+	for i := range 2 * most {
+		w.callFrom(0, 7+uint32(i%2), netip.AddrPortFrom(addresses[false][1], 5000))
+	}
+	answered := func() int { return len(w.sides[1].conns) }
+	w.until("the first", func() bool { return answered() == most })
+	for range 50 {
+		w.turn()
+		time.Sleep(time.Millisecond)
+	}
+	if n := answered(); n != most {
+		t.Errorf("%d connections were answered, want %d", n, most)
+	}
+	for _, e := range w.sides[1].conns[:most] {
+		e.Reset()
+	}
+	w.until("the others", func() bool { return answered() == 2*most })
+	w.until("the limit", func() bool { return w.sides[1].Stats().Conns == most })
+}
+
+// TestFunctionsOfTwoTenantsMayHaveTheSameAddress: two functions of a shard with one address have
+// connections with the same ports, each with its own bytes.
+func TestFunctionsOfTwoTenantsMayHaveTheSameAddress(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	for i, s := range w.sides {
+		s.Add(9, addresses[false][i], mtu)
+	}
+	to := netip.AddrPortFrom(addresses[false][1], 5000)
+	for _, f := range []uint32{7, 9} {
+		w.sides[1].Listen(f, 5000)
+	}
+	a, b := w.callFrom(0, 7, to), w.callFrom(0, 9, to)
+	a.left, b.left = bytesOf(7, 100_000), bytesOf(9, 100_000)
+	w.until("all bytes", func() bool {
+		c := w.sides[1].conns
+		return len(c) == 2 && len(c[0].got) == 100_000 && len(c[1].got) == 100_000
+	})
+	for _, e := range w.sides[1].conns {
+		if !bytes.Equal(e.got, bytesOf(uint64(e.Function), 100_000)) {
+			t.Errorf("function %d has the bytes of another", e.Function)
+		}
+	}
+}
+
+// TestHalfOpenConnectionsLeaveRoom: SYNs of peers that never answer take no connection of the
+// function, and others still reach it.
+func TestHalfOpenConnectionsLeaveRoom(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{Conns: 4, Backlog: 8})
+	w.sides[1].Listen(7, 5000)
+	var syn []byte
+	w.sees = func(from int, packet []byte) {
+		if from == 0 && packet[33] == 2 {
+			syn = bytes.Clone(packet)
+		}
+	}
+	w.connected(5000, false)
+	w.sees = nil
+	for i := range 20_000 {
+		forged := bytes.Clone(syn)
+		copy(forged[12:], []byte{10, 1, byte(i >> 8), byte(i)})
+		finish(forged)
+		w.sides[1].Take(7, forged)
+		if i%64 == 0 {
+			w.sides[1].Flush()
+			w.turn()
+		}
+	}
+	w.connected(5000, false)
+	if n := len(w.sides[1].conns); n != 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// finish writes the checksums of an IPv4 packet with a TCP segment.
+func finish(p []byte) {
+	sum := func(b []byte, s uint32) uint16 {
+		for i := 0; i+1 < len(b); i += 2 {
+			s += uint32(binary.BigEndian.Uint16(b[i:]))
+		}
+		if len(b)%2 == 1 {
+			s += uint32(b[len(b)-1]) << 8
+		}
+		for s>>16 != 0 {
+			s = s>>16 + s&0xffff
+		}
+		return ^uint16(s)
+	}
+	clear(p[10:12])
+	binary.BigEndian.PutUint16(p[10:], sum(p[:20], 0))
+	clear(p[36:38])
+	pseudo := uint32(6 + len(p) - 20)
+	for i := 12; i < 20; i += 2 {
+		pseudo += uint32(binary.BigEndian.Uint16(p[i:]))
+	}
+	binary.BigEndian.PutUint16(p[36:], sum(p[20:], pseudo))
+}
+
+// TestEventsWaitForTheShard: a shard that takes no events loses none of them, and no bytes, however
+// many there are.
+func TestEventsWaitForTheShard(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	w.sides[1].Listen(7, 5000)
+	const conns, size = 30, 200_000
+	var calls []*end
+	for i := range conns {
+		e := w.call(netip.AddrPortFrom(addresses[false][1], 5000))
+		e.left, e.closeAfter = bytesOf(uint64(i), size), true
+		calls = append(calls, e)
+	}
+	// The receiver's shard carries packets only, for a while.
+	for range 200 {
+		s := w.sides[0]
+		for ev, ok := s.Next(); ok; ev, ok = s.Next() {
+			w.happened(s, ev)
+		}
+		for _, e := range s.conns {
+			e.work()
+		}
+		for i, s := range w.sides {
+			s.Flush()
+			for n, f := s.Transmit(w.buf[:]); n > 0; n, f = s.Transmit(w.buf[:]) {
+				w.carry(i, f, w.buf[:n])
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	w.until("all bytes", func() bool {
+		n := 0
+		for _, e := range w.sides[1].conns {
+			if e.eof {
+				n++
+			}
+		}
+		return n == conns
+	})
+	for _, e := range w.sides[1].conns {
+		at := -1
+		for i, call := range calls {
+			if call.Local == e.Peer {
+				at = i
+			}
+		}
+		if at < 0 || !bytes.Equal(e.got, bytesOf(uint64(at), size)) {
+			t.Errorf("call %d: %d bytes, which are others than were sent", at, len(e.got))
+		}
+	}
+}
+
+// TestPacketsThatAreWrongAreIgnored: a packet that is no whole TCP segment for the function, or has a
+// wrong checksum, changes nothing.
+func TestPacketsThatAreWrongAreIgnored(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	w.sides[1].Listen(7, 5000)
+	var packets [][]byte
+	w.sees = func(from int, packet []byte) {
+		if from == 0 {
+			packets = append(packets, bytes.Clone(packet))
+		}
+	}
+	a, b := w.connected(5000, false)
+	a.left = bytesOf(1, 20_000)
+	w.until("bytes", func() bool { return len(b.got) == 20_000 })
+	w.sees = nil
+	for _, p := range packets {
+		for n := range len(p) {
+			w.sides[1].Take(7, p[:n])
+		}
+		for range 20 {
+			bad := bytes.Clone(p)
+			bad[w.rng.IntN(len(bad))] ^= 1 << w.rng.IntN(8)
+			w.sides[1].Take(7, bad)
+			w.sides[1].Take(8, bad)
+		}
+		w.sides[1].Flush()
+		w.turn()
+	}
+	a.left = bytesOf(1, 20_000)
+	w.until("more bytes", func() bool { return len(b.got) >= 40_000 })
+	if !bytes.Equal(b.got, append(bytesOf(1, 20_000), bytesOf(1, 20_000)...)) || b.over {
+		t.Error("other bytes")
+	}
+	if n := w.sides[1].Stats().Wrong; n == 0 {
+		t.Error("none was counted")
+	}
+}
+
+// TestTheShardsSideAllocatesNothing: handing over and taking packets and bytes needs no memory.
+func TestTheShardsSideAllocatesNothing(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	s := w.sides[0]
+	packet := make([]byte, 1400)
+	if n := testing.AllocsPerRun(100, func() {
+		s.Take(99, packet)
+		s.Transmit(w.buf[:])
+		s.Next()
+		s.Flush()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// FuzzPackets gives a function that listens, and has a connection, packets of all kinds, with right
+// lengths and checksums where there is room for them.
+func FuzzPackets(f *testing.F) {
+	w := newWorld(f, 1, false, tcp.Limits{})
+	w.sides[1].Listen(7, 5000)
+	w.sees = func(_ int, packet []byte) { f.Add(bytes.Clone(packet), true) }
+	a, b := w.connected(5000, false)
+	a.left, b.left = bytesOf(1, 3000), bytesOf(2, 3000)
+	w.until("bytes", func() bool { return len(a.got) == 3000 && len(b.got) == 3000 })
+	local, peer := a.Local.Port(), a.Peer.Port()
+	f.Fuzz(func(t *testing.T, packet []byte, right bool) {
+		if len(packet) > mtu {
+			packet = packet[:mtu]
+		}
+		if right && len(packet) >= 40 {
+			packet = bytes.Clone(packet)
+			packet[0], packet[6], packet[7], packet[9] = 0x45, packet[6]&0x40, 0, 6
+			binary.BigEndian.PutUint16(packet[2:], uint16(len(packet)))
+			copy(packet[16:], addresses[false][1].AsSlice())
+			if packet[8]%2 == 0 { // of the connection
+				copy(packet[12:], addresses[false][0].AsSlice())
+				binary.BigEndian.PutUint16(packet[20:], local)
+			}
+			binary.BigEndian.PutUint16(packet[22:], peer)
+			finish(packet)
+		}
+		w.sides[1].Take(7, packet)
+		w.turn()
+	})
+}
+
+// BenchmarkStream measures bytes over one connection between two stacks on this machine.
+func BenchmarkStream(b *testing.B) {
+	w := newWorld(b, 1, false, tcp.Limits{})
+	w.failed = time.Now().Add(time.Hour)
+	w.sides[1].Listen(7, 5000)
+	from, to := w.connected(5000, false)
+	part := bytesOf(1, 1<<20)
+	b.SetBytes(int64(len(part)))
+	b.ResetTimer()
+	for range b.N {
+		from.left, to.got = part, to.got[:0]
+		w.until("bytes", func() bool { return len(to.got) == len(part) })
+	}
+	b.ReportMetric(float64(b.N*len(part))*8/b.Elapsed().Seconds()/1e9, "tcp/stream_gbps")
+}

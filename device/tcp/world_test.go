@@ -1,0 +1,206 @@
+package tcp_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/tcp"
+	"github.com/falcon-vnic/vnic/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// world is two stacks with a network between them that a seed makes bad.
+type world struct {
+	t      testing.TB
+	sides  [2]*side
+	rng    *rand.Rand
+	loss   float64
+	swap   float64 // chance that a packet is overtaken
+	woken  chan struct{}
+	buf    [64 << 10]byte
+	cross  func(from int, function uint32) uint32 // the function at the other side; nil: the same number
+	sees   func(from int, packet []byte)
+	failed time.Time
+}
+
+// side is a shard.
+type side struct {
+	*tcp.Stack
+	conns  []*end            // by calls and answers, in order
+	held   [][]byte          // packets that others overtake
+	refuse map[uint16]string // why a port cannot be listened at
+}
+
+// end is a connection as its shard sees it.
+type end struct {
+	*tcp.Conn
+	port                  uint16 // that was called; 0: this end called
+	connected, eof, over  bool
+	why                   string
+	got                   []byte
+	deaf                  bool   // takes nothing
+	left                  []byte // to be written
+	closeAfter, writeOver bool
+}
+
+const mtu = 1500
+
+// patience is how long a test waits for what must come.
+var patience = time.Minute
+
+var addresses = map[bool][2]netip.Addr{
+	false: {netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")},
+	true:  {netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")},
+}
+
+func newWorld(t testing.TB, seed uint64, v6 bool, l tcp.Limits) *world {
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), woken: make(chan struct{}, 1), failed: time.Now().Add(patience)}
+	for i := range w.sides {
+		w.sides[i] = &side{refuse: map[uint16]string{}, Stack: tcp.New(tcp.Config{Limits: l, Wake: func() {
+			select {
+			case w.woken <- struct{}{}:
+			default:
+			}
+		}})}
+		t.Cleanup(w.sides[i].Close)
+		w.sides[i].Add(7, addresses[v6][i], mtu)
+	}
+	return w
+}
+
+// call connects side 0 to a port of side 1.
+func (w *world) call(to netip.AddrPort) *end { return w.callFrom(0, 7, to) }
+
+func (w *world) callFrom(i int, function uint32, to netip.AddrPort) *end {
+	e := &end{}
+	e.Conn = w.sides[i].Connect(function, to)
+	e.Owner = e
+	w.sides[i].conns = append(w.sides[i].conns, e)
+	return e
+}
+
+// turn is one turn of both shards.
+func (w *world) turn() {
+	for i, s := range w.sides {
+		for ev, ok := s.Next(); ok; ev, ok = s.Next() {
+			w.happened(s, ev)
+		}
+		for _, e := range s.conns {
+			e.work()
+		}
+		s.Flush()
+		for n, f := s.Transmit(w.buf[:]); n > 0; n, f = s.Transmit(w.buf[:]) {
+			w.carry(i, f, w.buf[:n])
+		}
+		for _, late := range s.held {
+			w.sides[1-i].Take(7, late)
+		}
+		s.held = nil
+		w.sides[1-i].Flush()
+	}
+}
+
+func (w *world) carry(from int, function uint32, packet []byte) {
+	if w.sees != nil {
+		w.sees(from, packet)
+	}
+	to := function
+	if w.cross != nil {
+		to = w.cross(from, function)
+	}
+	switch {
+	case w.rng.Float64() < w.loss:
+	case w.rng.Float64() < w.swap && to == 7:
+		w.sides[from].held = append(w.sides[from].held, append([]byte(nil), packet...))
+	default:
+		w.sides[1-from].Take(to, packet)
+	}
+}
+
+func (w *world) happened(s *side, ev tcp.Event) {
+	if ev.What == tcp.Unlistened {
+		s.refuse[ev.Port] = ev.Why
+		return
+	}
+	if ev.What == tcp.Incoming {
+		e := &end{Conn: ev.Conn, port: ev.Port, connected: true}
+		e.Owner = e
+		s.conns = append(s.conns, e)
+		return
+	}
+	e := ev.Conn.Owner.(*end)
+	switch ev.What {
+	case tcp.Connected:
+		e.connected = true
+	case tcp.PeerClosed:
+		e.eof = true
+	case tcp.Lost:
+		e.over, e.why = true, ev.Why
+	case tcp.Closed:
+		e.over = true
+	}
+}
+
+// work reads and writes what there is.
+func (e *end) work() {
+	if e.over {
+		return
+	}
+	if in := e.In(); len(in) > 0 && !e.deaf {
+		e.got = append(e.got, in...)
+		e.Conn.Take(len(in))
+	}
+	if n := e.Write(e.left); n > 0 {
+		e.left = e.left[n:]
+	}
+	if e.closeAfter && len(e.left) == 0 && !e.writeOver {
+		e.writeOver = true
+		e.CloseWrite()
+	}
+}
+
+// until turns until done.
+func (w *world) until(what string, done func() bool) {
+	w.t.Helper()
+	for !done() {
+		w.turn()
+		if time.Now().After(w.failed) {
+			for i, s := range w.sides {
+				for _, e := range s.conns {
+					w.t.Logf("side %d: %+v", i, *e.Conn)
+				}
+			}
+			w.t.Fatal("it does not come: ", what)
+		}
+		select {
+		case <-w.woken:
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// connected makes a connection to a port of side 1, and returns both ends.
+func (w *world) connected(port uint16, v6 bool) (a, b *end) {
+	w.t.Helper()
+	n := len(w.sides[1].conns)
+	a = w.call(netip.AddrPortFrom(addresses[v6][1], port))
+	w.until("a connection", func() bool { return a.connected && len(w.sides[1].conns) > n })
+	return a, w.sides[1].conns[n]
+}
+
+// bytesOf returns n bytes that tell a number.
+func bytesOf(number uint64, n int) []byte {
+	b := make([]byte, n)
+	r := rand.New(rand.NewPCG(number, 2))
+	for at := 0; at+8 <= n; at += 8 {
+		binary.LittleEndian.PutUint64(b[at:], r.Uint64())
+	}
+	return b
+}
+
+func family(v6 bool) string { return fmt.Sprintf("IPv%d", map[bool]int{false: 4, true: 6}[v6]) }
