@@ -6,7 +6,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -70,10 +69,7 @@ func (e *Event) signalHere() bool {
 	case to.socket:
 		return false
 	default:
-		began := time.Now()
-		done := e.request.submit(c, to.fd)
-		e.notifier.charge(time.Since(began))
-		return done
+		return e.notifier.measure(func() bool { return e.request.submit(c, to.fd) })
 	}
 }
 
@@ -81,8 +77,6 @@ func (e *Event) signalHere() bool {
 func (e *Event) signal(to *target) {
 	e.using.Lock()
 	defer e.using.Unlock()
-	began := time.Now()
-	defer func() { e.notifier.charge(time.Since(began)) }()
 	switch c := kernel(); {
 	case to == nil:
 	case to.socket: // it does not wait, whatever the flags of the description are

@@ -15,11 +15,12 @@ import (
 //	Set: retired ─────────────┴▶ Notifier: run ──┘
 //	                             └ nothing is due: asleep
 type Notifier struct {
-	events []Event
-	asleep atomic.Uint32 // 1: the thread sleeps, is about to, or was not started yet
-	begun  atomic.Bool
-	paid   atomic.Int64  // when the slow signals so far are paid for (now); 0: there was none
-	gone   chan struct{} // closed when the thread has ended
+	events  []Event
+	asleep  atomic.Uint32 // 1: the thread sleeps, is about to, or was not started yet
+	begun   atomic.Bool
+	suspect atomic.Int64  // until when signals are measured by processor time (now); 0: none was slow
+	paid    atomic.Int64  // when the slow signals so far are paid for (now); 0: there was none
+	gone    chan struct{} // closed when the thread has ended
 
 	mu      sync.Mutex
 	ended   bool
@@ -48,18 +49,46 @@ func (n *Notifier) owes() bool {
 	return paid != 0 && paid-now() > int64(allowance*factor)
 }
 
-// charge charges the guest for a signal that took so long, on whatever thread. What it costs shows
-// only afterwards, so one signal may exceed the allowance.
-func (n *Notifier) charge(took time.Duration) {
-	if took > quick {
-		n.paid.Store(max(n.paid.Load(), now()) + int64(took*factor))
+// measure makes a signal on the caller's thread, and charges the guest for it if it is slow. It
+// looks at the clock first, which costs little. But what looks slow by the clock may have been
+// another program's turn on this processor. So then it looks at the thread's processor time, at the
+// signals of the next while, and charges that. What a signal costs shows only afterwards, so one may
+// exceed the allowance.
+func (n *Notifier) measure(signal func() bool) (done bool) {
+	clock := now
+	suspect := n.suspect.Load()
+	suspected := suspect != 0 && suspect > now()
+	if suspected {
+		clock = processorTime
 	}
+	began := clock()
+	done = signal()
+	switch took := clock() - began; {
+	case took <= int64(quick):
+	case suspected:
+		n.charge(took)
+	default:
+		n.suspect.Store(now() + took*factor)
+	}
+	return done
+}
+
+// charge charges the guest for a signal of so many nanoseconds.
+func (n *Notifier) charge(took int64) {
+	n.paid.Store(max(n.paid.Load(), now()) + took*factor)
 }
 
 var start = time.Now()
 
 // now returns the time in nanoseconds since the program's start.
 func now() int64 { return int64(time.Since(start)) }
+
+// processorTime returns the nanoseconds for which the calling thread has run.
+func processorTime() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
+	return t.Nano()
+}
 
 // NewNotifier returns a notifier with a number of events. Its thread starts with the first signal.
 func NewNotifier(events int) *Notifier {
