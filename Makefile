@@ -146,6 +146,10 @@ driver-debug: deps fetch build ## the driver's tests in guests whose kernel has 
 	kernel=$$(./guestlib/linux/debug-kernel.sh) && \
 	  VNIC_DRIVER_KERNEL=$$kernel $(TESTENV) $(GO) test -count=1 -v -timeout 4h -run '$(DRIVER_TESTS)' ./cmd/vnic/linuxtest
 
+.PHONY: pictures
+pictures: deps ## take the pictures of the page in docs/img anew
+	VNIC_PICTURES=$(CURDIR)/docs/img $(GO) test -count=1 -run '^TestThePageOfANICWithTraffic$$' ./cmd/vnic/webtest
+
 .PHONY: packages
 packages: build ## Debian packages in build/packages: vnic, vnic-dkms, ibverbs-provider-vnic
 	@./guestlib/linux/packages.sh build/packages

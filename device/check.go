@@ -57,8 +57,8 @@ func CheckMachine(cfg *config.Config, asServing func(check func() error) error) 
 	if cfg.Capture != nil {
 		add("capture.file", checkFolder(cfg.Capture.File))
 	}
-	if cfg.Metrics.Listen.IsValid() {
-		add("metrics.listen", checkAddress(cfg.Metrics.Listen.Addr().String()))
+	for _, h := range httpServers(cfg, nil, nil) {
+		add(h.about+".listen", checkAddress(h.at.Addr().String()))
 	}
 	if cfg.Control != "" {
 		add("control", checkFolder(cfg.Control))

@@ -298,9 +298,9 @@ func (n *NIC) Run(ctx context.Context) error {
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
 	}
 	var threads, core, accepting sync.WaitGroup
-	if n.cfg.Metrics.Listen.IsValid() {
-		s := n.records.listenMetrics(n.API)
-		accepting.Go(func() { n.records.keepMetrics(ctx, n.API, s) })
+	for _, h := range httpServers(n.cfg, n.API, n.warnings) {
+		s := h.listen()
+		accepting.Go(func() { h.keep(ctx, s) })
 	}
 	if n.deps.Begin != nil {
 		n.deps.Begin()

@@ -3,17 +3,15 @@ package device
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/controller"
-	"github.com/falcon-vnic/vnic/device/metrics"
 	"github.com/falcon-vnic/vnic/device/security"
 )
 
-// records holds the NIC's recordings: the capture and the key log of the configuration, and
-// metrics. If one fails, the NIC runs without it and shows a warning.
+// records holds the NIC's recordings: the capture and the key log of the configuration. If one
+// fails, the NIC runs without it and shows a warning.
 type records struct {
 	cfg      *config.Config
 	warnings *controller.Warnings
@@ -72,34 +70,6 @@ func (r *records) watchCapture(ctx context.Context, end func(*capture.Capture)) 
 	end(c)
 }
 
-// metricsPause is the time between two attempts to serve metrics.
-const metricsPause = 5 * time.Second
-
-// listenMetrics starts serving Prometheus; nil if it cannot.
-func (r *records) listenMetrics(api *controller.API) *metrics.Server {
-	s, err := metrics.Serve(r.cfg.Metrics.Listen.String(), r.cfg.Metrics.Hosts, api)
-	if err != nil {
-		r.warnings.Warn(aboutMetrics, listenError("metrics.listen", r.cfg.Metrics.Listen, err), "it is tried again and again")
-		return nil
-	}
-	r.warnings.Clear(aboutMetrics)
-	return s
-}
-
-// keepMetrics serves Prometheus until ctx is done. It retries, since the address may appear later.
-func (r *records) keepMetrics(ctx context.Context, api *controller.API, s *metrics.Server) {
-	for s == nil {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(metricsPause):
-			s = r.listenMetrics(api)
-		}
-	}
-	<-ctx.Done()
-	_ = s.Close()
-}
-
 // close closes the capture and the key log.
 func (r *records) close() {
 	if r.capture != nil {
@@ -112,5 +82,4 @@ func (r *records) close() {
 const (
 	aboutCapture = "capture"
 	aboutKeyLog  = "psp.keylog"
-	aboutMetrics = "metrics"
 )

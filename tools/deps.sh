@@ -49,6 +49,7 @@ if [ "$what" = all ]; then
 	want tshark tshark # the test of docs/wireshark
 	want tcpdump tcpdump # docs/tunnel.md
 	want libvirtd "libvirt-daemon-system libvirt-clients" # vnic qemu --libvirt
+	want chromium chromium # the page of web.listen
 fi
 known() { apt-cache show linux-image-amd64 >/dev/null 2>&1; }
 if [ -z "$need" ] && known; then

@@ -39,6 +39,8 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"two documents", minimal + "---\nnic: {host: 2}\n", []string{"more than one YAML document"}},
 		{"metrics by a name, nowhere", base + "metrics: {hosts: [a.example]}\n", []string{"metrics.listen: missing, and metrics.hosts are listed; give the address"}},
 		{"metrics by a URL", base + "metrics: {listen: 127.0.0.1:9470, hosts: ['http://a.example']}\n", []string{`metrics.hosts[0]: "http://a.example" is not a host's name; write a name without scheme and port`}},
+		{"a page for everybody, by mistake", base + "web: {listen: '0.0.0.0:9480'}\n", []string{"web.listen: 0.0.0.0:9480 is not a loopback address, and the page asks nobody who they are; use 127.0.0.1:9480 and reach it by ssh -L, or write web.public: true"}},
+		{"a page by a name, nowhere", base + "web: {hosts: [a.example]}\n", []string{"web.listen: missing, and web.hosts are listed; give the address to listen on, as 127.0.0.1:9480"}},
 		{"metrics by a name with a port", base + "metrics: {listen: 127.0.0.1:9470, hosts: ['a.example:9470']}\n", []string{`metrics.hosts[0]: "a.example:9470" is not`}},
 		{"psp mode", base + "psp: {mode: ipsec}\n", []string{`psp.mode: "ipsec" is not known; write one of tunnel, transport`}},
 		{"port without name", base + port("{mode: direct}"), []string{"functions[0].vfs[0].port.name: missing; name the TAP"}},

@@ -38,6 +38,7 @@ func (c *Config) check(r *report) {
 	c.checkCredits(r)
 	c.checkPeers(r, func(i int) string { return fmt.Sprintf("peers[%d]", i) })
 	c.Metrics.check(r)
+	c.Web.check(r)
 	if k := c.Capture; k != nil {
 		if k.File == "" {
 			r.add("capture.file", "missing", "name the pcapng file to write")
@@ -46,13 +47,24 @@ func (c *Config) check(r *report) {
 	}
 }
 
-func (m *Metrics) check(r *report) {
-	if len(m.Hosts) > 0 && !m.Listen.IsValid() {
-		r.add("metrics.listen", "missing, and metrics.hosts are listed", "give the address to listen on, as 127.0.0.1:9470, or leave hosts out")
+func (m *Metrics) check(r *report) { checkHosts(r, "metrics", m.Listen, m.Hosts, 9470) }
+
+func (w *Web) check(r *report) {
+	checkHosts(r, "web", w.Listen, w.Hosts, 9480)
+	if a := w.Listen.Addr(); a.IsValid() && !a.IsLoopback() && !w.Public {
+		r.add("web.listen", fmt.Sprintf("%s is not a loopback address, and the page asks nobody who they are", w.Listen),
+			fmt.Sprintf("use 127.0.0.1:%d and reach it by ssh -L, or write web.public: true", w.Listen.Port()))
 	}
-	for i, h := range m.Hosts {
+}
+
+// checkHosts checks the names by which an HTTP server of the NIC may be asked.
+func checkHosts(r *report, section string, listen netip.AddrPort, hosts []string, port int) {
+	if len(hosts) > 0 && !listen.IsValid() {
+		r.add(section+".listen", fmt.Sprintf("missing, and %s.hosts are listed", section), fmt.Sprintf("give the address to listen on, as 127.0.0.1:%d, or leave hosts out", port))
+	}
+	for i, h := range hosts {
 		if h == "" || strings.ContainsAny(h, ":/*[] ") {
-			r.add(fmt.Sprintf("metrics.hosts[%d]", i), fmt.Sprintf("%q is not a host's name", h), "write a name without scheme and port, as nic1.lab.example; addresses need no entry")
+			r.add(fmt.Sprintf("%s.hosts[%d]", section, i), fmt.Sprintf("%q is not a host's name", h), "write a name without scheme and port, as nic1.lab.example; addresses need no entry")
 		}
 	}
 }

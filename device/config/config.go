@@ -22,6 +22,7 @@ type Config struct {
 	Tenants   []Tenant   `yaml:"tenants" doc:"virtual networks as the ports of their functions see them; a tenant that is left out has the defaults"`
 	Credits   CreditTree `yaml:"credits" doc:"packet resources (Falcon §8.2.3), counted in packets and in cells of 128 bytes"`
 	Metrics   Metrics    `yaml:"metrics" doc:"the endpoint for Prometheus"`
+	Web       Web        `yaml:"web" doc:"the page that shows the NIC in a browser"`
 	Functions []PF       `yaml:"functions" doc:"physical functions with their virtual functions"`
 	Attach    []Attach   `yaml:"attach" doc:"how guests reach the NIC"`
 	Capture   *Capture   `yaml:"capture" doc:"writes packets to a file from the start; leave it out for none"`
@@ -31,6 +32,13 @@ type Config struct {
 type Metrics struct {
 	Listen netip.AddrPort `yaml:"listen" default:"none" doc:"address of GET /metrics for Prometheus, without authentication"`
 	Hosts  []string       `yaml:"hosts" doc:"names by which Prometheus may ask, besides addresses, localhost and the machine's own name"`
+}
+
+// Web configures the page that shows the NIC.
+type Web struct {
+	Listen netip.AddrPort `yaml:"listen" default:"none" doc:"address of the page, a loopback address; anybody who reaches it sees the NIC, without its keys and the tenants' data"`
+	Hosts  []string       `yaml:"hosts" doc:"names by which browsers may ask, besides addresses, localhost and the machine's own name"`
+	Public bool           `yaml:"public" use:"true or false" doc:"true: web.listen may be another address than loopback"`
 }
 
 // NIC describes the device. Host is the first byte of every function's number and must differ

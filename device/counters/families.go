@@ -46,6 +46,9 @@ func FamilyOf(name string) (f *Family, labels []string, hidden bool) {
 	return nil, nil, strings.HasPrefix(name, "port.") // the gateway's reasons include those of ports
 }
 
+// IsDrop reports whether a counter counts packets that ended at this NIC and not at a function.
+func IsDrop(name string) bool { return dropLabels(name) != nil }
+
 func after(name, prefix string) []string {
 	if rest, ok := strings.CutPrefix(name, prefix); ok {
 		return []string{rest}

@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
-	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -61,11 +58,9 @@ func Serve(addr string, names []string, s Source) (*Server, error) {
 	answer := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: maxScrapes, Timeout: 2 * scrapeTime,
 	})
-	if own, err := os.Hostname(); err == nil {
-		names = append([]string{own}, names...)
-	}
+	known := control.KnownHosts(names)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		if !knownHost(r.Host, names) {
+		if !known(r.Host) {
 			http.Error(w, fmt.Sprintf("%q is not a name of this NIC: ask by address, or list the name under metrics.hosts", r.Host), http.StatusForbidden)
 			return
 		}
@@ -78,25 +73,6 @@ func Serve(addr string, names []string, s Source) (*Server, error) {
 		_ = v.http.Serve(ln) // ends by Close
 	}()
 	return v, nil
-}
-
-// knownHost reports whether a Host header names this server. A web page may make its own name
-// resolve to this server (DNS rebinding). A browser then lets the page read the answers, and only
-// the Host header shows that another site is meant. Pages of other names cannot read the answers,
-// since we send no CORS headers. No page's name can be an address, and localhost is resolved
-// locally (RFC 6761 §6.3).
-func knownHost(host string, names []string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(host, ".")
-	if host == "" || strings.EqualFold(host, "localhost") { // no Host: HTTP/1.0, which no browser uses
-		return true
-	}
-	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
-		return true
-	}
-	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(host, strings.TrimSuffix(name, ".")) })
 }
 
 // complete notices when an answer begins to be written, which is when the whole answer is known

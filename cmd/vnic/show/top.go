@@ -17,6 +17,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/counters"
 )
 
 func TopCommand() *cobra.Command {
@@ -148,7 +149,7 @@ func topHead(was, is *sample) string {
 	}
 	var drops []string
 	for name := range is.counters {
-		if room, what, _ := strings.Cut(name, "."); (room == "drop" || strings.HasPrefix(what, "drop_")) && rate(name) > 0 {
+		if counters.IsDrop(name) && rate(name) > 0 {
 			drops = append(drops, fmt.Sprintf("%s %s/s", name, si(rate(name))))
 		}
 	}
