@@ -18,7 +18,7 @@ type Conn struct {
 	setup   setup
 	in      input
 	out     output
-	dying   dying
+	closing closing
 	place   list.Node[Conn] // in Engine.line
 	failing list.Node[Conn] // in Engine.failing
 
@@ -133,7 +133,7 @@ func (c *Conn) Close(now transport.Time) {
 
 // Ending says why a connection is over or ends. reset says that the stream did not end in an orderly
 // way and is to be reset, unless it is lost already.
-func (c *Conn) Ending() (why string, reset bool) { return c.dying.why, c.dying.reset }
+func (c *Conn) Ending() (why string, reset bool) { return c.closing.why, c.closing.reset }
 
 // settle ends a group of calls to the queue pair, if it is still attached.
 func (c *Conn) settle(now transport.Time) {
@@ -161,7 +161,7 @@ func (c *Conn) due(now transport.Time, kind timer.Kind) {
 	case kind == kindAnswer:
 		c.wake()
 	case c.state == ending:
-		c.vanish(now, c.dying.why)
+		c.vanish(now, c.closing.why)
 	default:
 		c.e.stats.Wrong++
 		c.vanish(now, "the peer's frame did not come in time")

@@ -16,8 +16,8 @@ import (
 //
 // It is gone when both sides are closed, or patience with a peer that does not close ends.
 
-// dying is the end of a connection.
-type dying struct {
+// closing is the end of a connection.
+type closing struct {
 	why      string
 	reset    bool
 	last     [wire.MaxTerminateLen]byte // Terminate that is to be sent
@@ -37,8 +37,8 @@ const (
 // end ends the connection: it reads nothing more, and is finished when the last frame or FPDU that
 // it has to send is written.
 func (c *Conn) end(now transport.Time, why string) {
-	c.state, c.dying.why = ending, why
-	c.e.timers.Arm(&c.dying.timer, c, kindPatience, now+closeTime)
+	c.state, c.closing.why = ending, why
+	c.e.timers.Arm(&c.closing.timer, c, kindPatience, now+closeTime)
 	c.e.timers.Stop(&c.responder.timer)
 	c.in.drop(c.e)
 	c.finish(now)
@@ -46,7 +46,7 @@ func (c *Conn) end(now transport.Time, why string) {
 
 // finish closes this end's side of the stream, if everything is written.
 func (c *Conn) finish(now transport.Time) {
-	d := &c.dying
+	d := &c.closing
 	if d.length > 0 || len(c.out.frame) > 0 {
 		c.wake()
 		return
@@ -65,9 +65,9 @@ func (c *Conn) vanish(now transport.Time, why string) {
 	if c.state == gone {
 		return
 	}
-	c.dying.why, c.dying.reset = why, !c.dying.finished || !c.dying.heard
+	c.closing.why, c.closing.reset = why, !c.closing.finished || !c.closing.heard
 	c.state = gone
-	c.e.timers.Stop(&c.dying.timer)
+	c.e.timers.Stop(&c.closing.timer)
 	c.e.timers.Stop(&c.responder.timer)
 	c.place.Remove()
 	c.in.drop(c.e)
@@ -78,7 +78,7 @@ func (c *Conn) vanish(now transport.Time, why string) {
 
 // PeerClosed reports that the peer has closed its side of the stream.
 func (c *Conn) PeerClosed(now transport.Time) {
-	c.dying.heard = true
+	c.closing.heard = true
 	switch c.state {
 	case gone:
 	case ending:
@@ -105,13 +105,13 @@ func (c *Conn) terminate(now transport.Time, cause wire.Cause, ulpdu []byte) {
 	if c.state != ready {
 		return
 	}
-	c.e.stats.Refused++
 	if !c.out.mute {
+		c.e.stats.Refused++
 		t := wire.Terminate{Cause: cause}
 		if cause.Layer() != wire.LayerMPA {
 			t.SetSegment(ulpdu)
 		}
-		c.dying.length = len(t.Append(c.dying.last[:0]))
+		c.closing.length = len(t.Append(c.closing.last[:0]))
 	}
 	c.end(now, cause.Error())
 }

@@ -31,7 +31,7 @@ type setup struct {
 	passive   bool   // the peer has asked for the connection
 	frame     []byte // of the peer, as far as it has come
 	enhanced  bool   // the peer's frame says IRD and ORD
-	any       bool   // but leaves them to programs
+	anyDepth  bool   // but leaves them to programs
 	rtr       wire.RTR
 	ord       int // agreed: READs and atomics that this end may have under way
 }
@@ -62,7 +62,7 @@ func (e *Engine) open(now transport.Time, mss int, s state, patience transport.T
 	c := &Conn{e: e, state: s}
 	c.out.mss = mss
 	c.requester.c, c.responder.c = c, c
-	e.timers.Arm(&c.dying.timer, c, kindPatience, now+patience)
+	e.timers.Arm(&c.closing.timer, c, kindPatience, now+patience)
 	e.stats.Conns++
 	return c
 }
@@ -107,7 +107,7 @@ func (s *setup) take(b []byte, reply bool) (f wire.Frame, n int, done bool, err 
 	s.peer = Settings{Revision: f.Revision, CRC: f.CRC, Private: f.Private}
 	if s.enhanced = f.HasEnhanced; s.enhanced {
 		s.peer.IRD, s.peer.ORD = int(f.Enhanced.IRD), int(f.Enhanced.ORD)
-		s.any = f.Enhanced.IRD == wire.AnyDepth || f.Enhanced.ORD == wire.AnyDepth
+		s.anyDepth = f.Enhanced.IRD == wire.AnyDepth || f.Enhanced.ORD == wire.AnyDepth
 	}
 	return f, length - had, true, nil
 }
@@ -133,7 +133,7 @@ func (c *Conn) takeRequest(now transport.Time, b []byte) (n int) {
 		c.vanish(now, err.Error())
 		return n
 	}
-	c.e.timers.Stop(&c.dying.timer)
+	c.e.timers.Stop(&c.closing.timer)
 	c.state = requested
 	c.agree(&f)
 	if x := &f.Enhanced; f.HasEnhanced && x.PeerToPeer {
@@ -154,7 +154,7 @@ func (c *Conn) reply() wire.Frame {
 	s := &c.setup
 	f := wire.Frame{Reply: true, CRC: s.own.CRC || s.peer.CRC, Revision: s.peer.Revision, HasEnhanced: s.enhanced, Private: s.own.Private}
 	f.Enhanced = wire.Enhanced{PeerToPeer: s.rtr != 0, RTR: s.rtr, IRD: depth(s.own.IRD), ORD: depth(s.ord)}
-	if s.any {
+	if s.anyDepth {
 		f.Enhanced.IRD, f.Enhanced.ORD = wire.AnyDepth, wire.AnyDepth
 	}
 	return f
@@ -167,7 +167,7 @@ func (c *Conn) Accept(_ transport.Time, own *Settings) {
 		return
 	}
 	s.own, s.ord = *own, own.ORD
-	if s.enhanced && !s.any {
+	if s.enhanced && !s.anyDepth {
 		s.ord = min(s.ord, s.peer.IRD)
 	}
 	c.state = ready
@@ -210,11 +210,11 @@ func (c *Conn) takeReply(now transport.Time, b []byte) (n int) {
 		c.end(now, "the peer has rejected the connection")
 		return n
 	}
-	c.e.timers.Stop(&c.dying.timer)
+	c.e.timers.Stop(&c.closing.timer)
 	c.state = ready
 	c.agree(&f)
 	x := &f.Enhanced
-	if s.enhanced && !s.any {
+	if s.enhanced && !s.anyDepth {
 		s.ord = min(s.own.ORD, s.peer.IRD)
 	}
 	if s.enhanced && x.PeerToPeer {
@@ -226,7 +226,7 @@ func (c *Conn) takeReply(now transport.Time, b []byte) (n int) {
 			return n
 		}
 	}
-	if s.enhanced && !s.any && s.peer.ORD > s.own.IRD {
+	if s.enhanced && !s.anyDepth && s.peer.ORD > s.own.IRD {
 		c.terminate(now, wire.InsufficientIRD, nil)
 		return n
 	}
@@ -458,7 +458,7 @@ func (c *Conn) transmit(now transport.Time, b []byte) (n int) {
 
 // sendTerminate sends the Terminate that is the stream's last FPDU.
 func (c *Conn) sendTerminate(now transport.Time, b []byte) int {
-	d := &c.dying
+	d := &c.closing
 	if d.length == 0 {
 		return 0
 	}

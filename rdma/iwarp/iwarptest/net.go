@@ -29,7 +29,8 @@ type stream struct {
 	delay    transport.Time // longest
 	cut      int            // longest piece; 0: pieces are as they were written
 	size     int            // bytes that are written and not acknowledged
-	data     []byte         // behind what arrived
+	data     []byte         // what did not arrive is behind read
+	read     int
 	written  uint64
 	arrived  uint64
 	acked    uint64 // at the sender
@@ -76,8 +77,10 @@ func (s *stream) write(now transport.Time, b []byte) {
 func (s *stream) deliver(now transport.Time, take func([]byte) int) (any bool) {
 	for s.pieces.Len() > 0 && s.pieces.At(0).at <= now {
 		n := int(s.pieces.At(0).to - s.arrived)
-		got := take(s.data[:n])
-		s.data = s.data[:copy(s.data, s.data[got:])]
+		got := take(s.data[s.read:][:n])
+		if s.read += got; s.read > len(s.data)/2 {
+			s.data, s.read = s.data[:copy(s.data, s.data[s.read:])], 0
+		}
 		if s.arrived += uint64(got); got < n {
 			return any
 		}

@@ -5,146 +5,21 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/falcon-vnic/vnic/rdma/iwarp/wiretest"
 )
 
-// shown is a TCP segment and the fields that Wireshark shows for it.
-type shown struct {
-	reply   bool // from the responder
-	payload []byte
-	fields  map[string]string
-}
-
-// capture writes TCP segments of one connection.
-func capture(t *testing.T, file string, segments []shown) {
-	t.Helper()
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := pcapgo.NewWriter(f)
-	if err := w.WriteFileHeader(1<<16, layers.LinkTypeRaw); err != nil {
-		t.Fatal(err)
-	}
-	ports, next := [2]layers.TCPPort{40001, 40002}, [2]uint32{1000, 2000}
-	send := func(s shown, syn bool) {
-		from, to := 0, 1
-		if s.reply {
-			from, to = 1, 0
-		}
-		ip := &layers.IPv4{
-			Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP,
-			SrcIP: net.IP{10, 0, 0, byte(1 + from)}, DstIP: net.IP{10, 0, 0, byte(1 + to)},
-		}
-		tcp := &layers.TCP{
-			SrcPort: ports[from], DstPort: ports[to], Seq: next[from], Ack: next[to], SYN: syn, ACK: !syn || s.reply, PSH: !syn, Window: 65535,
-		}
-		if err := tcp.SetNetworkLayerForChecksum(ip); err != nil {
-			t.Fatal(err)
-		}
-		buf := gopacket.NewSerializeBuffer()
-		options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-		if err := gopacket.SerializeLayers(buf, options, ip, tcp, gopacket.Payload(s.payload)); err != nil {
-			t.Fatal(err)
-		}
-		n := len(buf.Bytes())
-		if err := w.WritePacket(gopacket.CaptureInfo{CaptureLength: n, Length: n}, buf.Bytes()); err != nil {
-			t.Fatal(err)
-		}
-		next[from] += uint32(len(s.payload))
-		if syn {
-			next[from]++
-		}
-	}
-	send(shown{}, true)
-	send(shown{reply: true}, true)
-	for _, s := range segments {
-		send(s, false)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// tshark returns the values of the fields, one map of those not empty for each TCP segment with data,
-// and how many CRCs it finds right.
-func tshark(t *testing.T, segments []shown, fields []string) (got []map[string]string, good int) {
-	t.Helper()
-	if _, err := exec.LookPath("tshark"); err != nil {
-		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
-			t.Fatalf("%v: make deps installs it", err)
-		}
-		t.Skip("tshark is not installed")
-	}
-	dir := t.TempDir()
-	file := filepath.Join(dir, "iwarp.pcap")
-	capture(t, file, segments)
-	run := func(args ...string) string {
-		// Its heuristic takes short SENDs for RPC over RDMA.
-		cmd := exec.CommandContext(t.Context(), "tshark", append(args, "-n", "-r", file, "-Y", "tcp.len > 0", "--disable-protocol", "rpcordma")...)
-		cmd.Env = append(os.Environ(), "HOME="+dir, "WIRESHARK_CONFIG_DIR="+dir)
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("tshark: %v\n%s", err, stderr.String())
-		}
-		return string(out)
-	}
-	args := []string{"-T", "fields"}
-	for _, f := range fields {
-		args = append(args, "-e", f)
-	}
-	for line := range strings.Lines(run(args...)) {
-		m := make(map[string]string)
-		for i, v := range strings.Split(strings.TrimSuffix(line, "\n"), "\t") {
-			if number, ok := strings.CutPrefix(v, "0x"); ok { // some numbers are printed so
-				n, err := strconv.ParseUint(number, 16, 64)
-				if err != nil {
-					t.Fatalf("%s is %s", fields[i], v)
-				}
-				v = fmt.Sprint(n)
-			}
-			switch v {
-			case "":
-			case "False", "True": // so do later versions print what 4.0 prints as 0 and 1
-				m[fields[i]] = bit(v == "True")
-			default:
-				m[fields[i]] = v
-			}
-		}
-		got = append(got, m)
-	}
-	if len(got) != len(segments) {
-		t.Fatalf("tshark shows %d segments of %d", len(got), len(segments))
-	}
-	return got, strings.Count(run("-O", "iwarp_mpa"), "(Good CRC32)")
-}
-
+// bit is how tshark prints a flag.
 func bit(b bool) string {
 	if b {
 		return "1"
 	}
 	return "0"
 }
-
-// The columns and fields that are compared beside those of single messages.
-const (
-	malformed = "_ws.malformed"
-	badLength = "iwarp_mpa.bad_length"
-)
 
 func frameFields(f *Frame) map[string]string {
 	private := f.Append(nil)[FrameHeaderLen:]
@@ -237,7 +112,8 @@ func TestWiresharkAgrees(t *testing.T) {
 			request = frames["request, revision 2, peer to peer, SEND, WRITE or READ"]
 			reply = frames["reply, revision 2, peer to peer, READ"]
 		}
-		stream := []shown{{false, request.Append(nil), frameFields(&request)}, {true, reply.Append(nil), frameFields(&reply)}}
+		stream := []wiretest.Segment{{Payload: request.Append(nil)}, {Reply: true, Payload: reply.Append(nil)}}
+		want := []map[string]string{frameFields(&request), frameFields(&reply)}
 		pos, fpdus, withMarker := uint64(0), 0, 0
 		for range 4 { // enough for markers at several places of FPDUs
 			for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -252,25 +128,25 @@ func TestWiresharkAgrees(t *testing.T) {
 					}
 				}
 				fpdus++
-				stream = append(stream, shown{false, payload, fields})
+				stream, want = append(stream, wiretest.Segment{Payload: payload}), append(want, fields)
 				pos += uint64(len(payload))
 			}
 		}
 		if markers && withMarker < 5 {
 			t.Fatalf("only %d FPDUs have a marker", withMarker)
 		}
-		names := map[string]bool{malformed: true, badLength: true}
-		for _, s := range stream {
-			for f := range s.fields {
+		names := map[string]bool{wiretest.Malformed: true, wiretest.BadLength: true}
+		for _, fields := range want {
+			for f := range fields {
 				names[f] = true
 			}
 		}
-		segments, good := tshark(t, stream, slices.Sorted(maps.Keys(names)))
+		segments, good := wiretest.Tshark(t, stream, slices.Sorted(maps.Keys(names)))
 		if good != fpdus {
 			t.Errorf("markers %t: %d CRCs of %d are right", markers, good, fpdus)
 		}
 		for i, got := range segments {
-			if diff := cmp.Diff(stream[i].fields, got); diff != "" {
+			if diff := cmp.Diff(want[i], got); diff != "" {
 				t.Errorf("markers %t, segment %d (-want +got):\n%s", markers, i, diff)
 			}
 		}

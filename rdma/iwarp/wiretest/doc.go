@@ -1,0 +1,2 @@
+// Package wiretest has tshark look at iWARP's bytes, for tests.
+package wiretest
