@@ -28,6 +28,7 @@ type Conn struct {
 	forgot  bool // the queue pair has dropped its requests: it has failed
 	segment int  // data bytes of every packet but the last of a message
 	account *transport.Account
+	notes   transport.Notes
 
 	requester requester
 	responder responder
@@ -59,6 +60,7 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 		return 0, false
 	}
 	c.given, c.user, c.terms, c.account, c.segment = true, t.Endpoint, *t, t.Account, segment
+	c.notes = transport.Notes{Account: t.Account, QPN: t.QPN, Conn: t.QPN, Wire: traced}
 	c.requester.limit(t.Reads)
 	c.setup.private()
 	c.wake()

@@ -7,11 +7,15 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // Name is the wire's name for operators.
 const Name = "iwarp"
+
+// traced is the wire's number in traces. Packets are FPDUs, counted in each direction.
+var traced = trace.AddWire(&trace.Wire{Name: Name, Opcode: func(op uint8) string { return wire.Opcode(op).String() }})
 
 // Engine is the iWARP transport of one shard.
 type Engine struct {

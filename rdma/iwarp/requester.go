@@ -6,6 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
@@ -85,6 +86,9 @@ func (s *requester) issue(r *transport.Request) (n int, err error) {
 	}
 	if err != nil {
 		return 0, err
+	}
+	if !r.Begun && s.c.notes.On() {
+		s.c.notes.Request(trace.Issued, r, uint32(s.issued))
 	}
 	r.Begun = true
 	r.Pending++
@@ -203,6 +207,7 @@ func (s *requester) sendPush(b []byte, p *push) int {
 		p.msn, s.queues[wire.QueueSend] = h.MSN, h.MSN
 	}
 	n := s.c.seal(b)
+	s.noteSent(p.r, p.order)
 	if s.half = !p.last; p.last && p.r.WQE.Opcode == abi.OpWriteImm {
 		p.written, s.half = true, true
 		return n
@@ -267,7 +272,25 @@ func (s *requester) sendPull(b []byte, p *pull) int {
 		s.read.Append(data[:0])
 	}
 	s.sentPulls++
+	if p.r != nil {
+		s.noteSent(p.r, p.order)
+	}
 	return s.c.seal(b)
+}
+
+// noteSent records that an FPDU of a request goes into the stream.
+func (s *requester) noteSent(r *transport.Request, order uint64) {
+	if s.c.notes.On() {
+		s.c.notes.Request(trace.Scheduled, r, uint32(order))
+		s.c.account.Trace.SealedPacket()
+	}
+}
+
+// noteDone records that it was acknowledged or answered, by a success or an error.
+func (s *requester) noteDone(r *transport.Request, order uint64, st abi.WCStatus, vendor uint32) {
+	if s.c.notes.On() && (st == abi.WCSuccess || vendor != 0) { // otherwise the peer has not spoken
+		s.c.notes.Request(trace.Acked, r, uint32(order))
+	}
 }
 
 // atomicRequest returns the request of an atomic. Those of verbs without masks compare and swap all
@@ -331,6 +354,7 @@ func (s *requester) retirePush(now transport.Time, st abi.WCStatus, vendor uint3
 	r := p.r
 	p.r = nil
 	r.Pending--
+	s.noteDone(r, p.order, st, vendor)
 	s.retired()
 	s.c.user.Done(now, r, st, vendor)
 }
@@ -346,6 +370,7 @@ func (s *requester) retirePull(now transport.Time, st abi.WCStatus, vendor uint3
 	if r == nil {
 		return
 	}
+	s.noteDone(r, p.order, st, vendor)
 	s.retired()
 	r.Pending -= parts
 	s.c.user.Done(now, r, st, vendor)

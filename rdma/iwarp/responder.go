@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
+	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
@@ -18,7 +19,8 @@ type responder struct {
 
 	queues   [4]uint32 // MSN of the last message that came, of each queue
 	messages uint32    // that took a receive
-	segments uint32    // FPDUs that came, for traces
+	segments uint32    // FPDUs that came
+	replied  uint32    // FPDUs of answers that were sent, for traces
 
 	sending message // SEND that has come in part
 	writing message // WRITE that has come in part
@@ -42,6 +44,7 @@ type message struct {
 
 // answer is the answer to a READ or atomic.
 type answer struct {
+	segment  uint32         // of the request
 	at       transport.Time // not before
 	memory   transport.Memory
 	request  wire.ReadRequest
@@ -99,6 +102,10 @@ func (c *Conn) takeSegment(now transport.Time, ulpdu []byte) {
 		return
 	}
 	c.user.Heard()
+	if c.notes.On() {
+		t := c.account.Trace
+		t.Arrived(t.Now(), &trace.Event{Conn: c.terms.QPN, Index: s.segments, Extra: s.segments})
+	}
 	switch h.Opcode {
 	case wire.OpWrite:
 		s.takeWrite(now, &h, data, ulpdu)
@@ -133,7 +140,41 @@ func (s *responder) place(now transport.Time, h *wire.Header, p *transport.Packe
 		return false
 	}
 	s.c.account.BytesRx += uint64(len(data))
+	if s.c.notes.On() {
+		s.noteDelivered(h, p)
+	}
 	return true
+}
+
+// noteDelivered records that the data of a segment is in memory. Nobody answers it.
+func (s *responder) noteDelivered(h *wire.Header, p *transport.Packet) {
+	flags := uint8(0)
+	if p.Last && p.TakesReceive() {
+		flags = trace.Wanted
+	}
+	s.c.notes.Delivered(p.ID, uint8(h.Opcode), p.Length, flags)
+	s.c.notes.Response(trace.Gone, p.ID, p.ID)
+}
+
+// answer keeps the answer to a request of n bytes until it is sent.
+func (s *responder) answer(a answer, op wire.Opcode, n uint32) {
+	if a.segment = s.segments; s.c.notes.On() {
+		s.c.notes.Delivered(a.segment, uint8(op), n, trace.Answering)
+	}
+	*s.answers.Push() = a
+	s.c.wake()
+}
+
+// noteAnswered records that an FPDU of an answer goes into the stream.
+func (s *responder) noteAnswered(segment uint32, last bool) {
+	s.replied++
+	if !s.c.notes.On() {
+		return
+	}
+	s.c.notes.Response(trace.Scheduled, segment, s.replied)
+	if s.c.account.Trace.SealedPacket(); last {
+		s.c.notes.Response(trace.Gone, segment, s.replied)
+	}
 }
 
 // takeWrite takes a segment of a WRITE.
@@ -304,8 +345,7 @@ func (s *responder) takeRead(now transport.Time, h *wire.Header, data, ulpdu []b
 		}
 		s.c.user.Answered(int(r.Size))
 	}
-	*s.answers.Push() = a
-	s.c.wake()
+	s.answer(a, h.Opcode, r.Size)
 }
 
 // takeAtomic takes an Atomic Request and carries it out.
@@ -337,8 +377,7 @@ func (s *responder) takeAtomic(now transport.Time, h *wire.Header, data, ulpdu [
 		s.c.refuse(now, causeOf(why, h.Opcode), ulpdu, why)
 		return
 	}
-	*s.answers.Push() = answer{atomic: true, id: r.ID, original: original, msn: h.MSN, at: now}
-	s.c.wake()
+	s.answer(answer{atomic: true, id: r.ID, original: original, msn: h.MSN, at: now}, h.Opcode, 8)
 }
 
 // send sends the next FPDU of answers.
@@ -366,6 +405,7 @@ func (s *responder) sendAtomic(b []byte, a *answer) int {
 	s.response = wire.AtomicResponse{ID: a.id, Original: a.original}
 	s.response.Append(data[:0])
 	s.atomics++
+	s.noteAnswered(a.segment, true)
 	s.answers.Pop()
 	return s.c.seal(b)
 }
@@ -384,7 +424,8 @@ func (s *responder) sendRead(b []byte, a *answer) int {
 		return 0
 	}
 	a.sent += n
-	if s.half = a.sent < r.Size; !s.half {
+	s.half = a.sent < r.Size
+	if s.noteAnswered(a.segment, !s.half); !s.half {
 		s.answers.Pop().memory = nil
 	}
 	return s.c.seal(b)
