@@ -33,6 +33,9 @@ type Options struct {
 	RingAlways bool
 	// NoRecovery disables the recovery of a lost device. It stays lost until Reset or Close.
 	NoRecovery bool
+	// Connect, if not nil, connects to the NIC in place of the socket that a unix URL names: for a
+	// driver in the NIC's own process.
+	Connect func(context.Context) (*net.UnixConn, error)
 	// NoWindow disables the function's window: doorbells and events are messages. It is for
 	// measuring the benefit of a window.
 	NoWindow bool
@@ -110,7 +113,7 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 		return nil, err
 	}
 	opts.defaults(t.scheme)
-	conn, src, err := dial(ctx, t, opts.Memory)
+	conn, src, err := dial(ctx, t, opts.Memory, opts.Connect)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", url, err)
 	}

@@ -101,7 +101,7 @@ func Dial(ctx context.Context, url string, memory int) (net.Conn, arena.Source, 
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	conn, src, err := dial(ctx, t, memory)
+	conn, src, err := dial(ctx, t, memory, nil)
 	return conn, src, t.function, err
 }
 
@@ -112,13 +112,16 @@ func Redial(ctx context.Context, url string, src arena.Source) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	return redial(ctx, t, src)
+	return redial(ctx, t, src, nil)
 }
 
+// connector is Options.Connect.
+type connector = func(context.Context) (*net.UnixConn, error)
+
 // dial connects to the device and creates the memory for it.
-func dial(ctx context.Context, t target, memory int) (net.Conn, arena.Source, error) {
+func dial(ctx context.Context, t target, memory int, connect connector) (net.Conn, arena.Source, error) {
 	if t.scheme == "unix" {
-		return dialUnix(ctx, t.path, memory)
+		return dialUnix(ctx, t.path, memory, connect)
 	}
 	if t.scheme == "pci" {
 		return dialPCI(ctx, t, memory)
@@ -181,9 +184,9 @@ const preambleMagic = "VNICMEM1"
 const preambleTimeout = 10 * time.Second
 
 // redial connects again, with the existing memory.
-func redial(ctx context.Context, t target, src arena.Source) (net.Conn, error) {
+func redial(ctx context.Context, t target, src arena.Source, connect connector) (net.Conn, error) {
 	if m, ok := src.(*arena.Memfd); ok && t.scheme == "unix" {
-		return connectUnix(ctx, t.path, m)
+		return connectUnix(ctx, t.path, m, connect)
 	}
 	if m, ok := src.(*pciMemory); ok {
 		return m.pci.Dial(ctx)
@@ -191,12 +194,12 @@ func redial(ctx context.Context, t target, src arena.Source) (net.Conn, error) {
 	return dialVsock(ctx, t.cid, t.port)
 }
 
-func dialUnix(ctx context.Context, path string, memory int) (net.Conn, arena.Source, error) {
+func dialUnix(ctx context.Context, path string, memory int, connect connector) (net.Conn, arena.Source, error) {
 	src, err := arena.NewMemfd(memory)
 	if err != nil {
 		return nil, nil, err
 	}
-	conn, err := connectUnix(ctx, path, src)
+	conn, err := connectUnix(ctx, path, src, connect)
 	if err != nil {
 		return nil, nil, errors.Join(err, src.Close())
 	}
@@ -206,13 +209,21 @@ func dialUnix(ctx context.Context, path string, memory int) (net.Conn, arena.Sou
 // connectUnix connects to a NIC on the same host and passes it a memfd. It sends one message: a
 // 16-byte header {magic, u32 regions, u32 0}, and for each region {u64 device address, u64 size,
 // u64 offset in its fd} and one fd. The answer is {u32 status, u32 length} and a reason.
-func connectUnix(ctx context.Context, path string, src *arena.Memfd) (_ net.Conn, err error) {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("%w; is the NIC running with a unix attachment on that path?", err)
+func connectUnix(ctx context.Context, path string, src *arena.Memfd, connect connector) (_ net.Conn, err error) {
+	if connect == nil {
+		connect = func(ctx context.Context) (*net.UnixConn, error) {
+			var d net.Dialer
+			c, err := d.DialContext(ctx, "unix", path)
+			if err != nil {
+				return nil, fmt.Errorf("%w; is the NIC running with a unix attachment on that path?", err)
+			}
+			return c.(*net.UnixConn), nil
+		}
 	}
-	conn := c.(*net.UnixConn)
+	conn, err := connect(ctx)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("%s: memory hand-over: %w", path, err), conn.Close())

@@ -123,7 +123,7 @@ func (d *Device) redial(ctx context.Context) error {
 	dead.close()
 	dead.free() // the pool may still hold the memory (Pool.Hold)
 	d.cm.clear()
-	conn, err := redial(ctx, d.target, d.src)
+	conn, err := redial(ctx, d.target, d.src, d.opts.Connect)
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -49,16 +50,69 @@ func serveUnix(sock *unixSocket, memory *guestmem.Budget) *unixAttachment {
 	if memory == nil {
 		memory = guestmem.NewBudget(sock.path, guestmem.Attachment)
 	}
-	a := &unixAttachment{
-		sock:  sock,
-		mem:   memory,
-		ready: make(chan *mappedSession),
-		done:  make(chan struct{}),
-		log:   loglimit.Log{To: slog.Default()},
-	}
+	a := newUnixAttachment("unix", sock.path, memory)
+	a.sock = sock
 	a.wg.Add(1)
 	go a.acceptLoop()
 	return a
+}
+
+func newUnixAttachment(transport, name string, memory *guestmem.Budget) *unixAttachment {
+	return &unixAttachment{
+		transport: transport,
+		name:      name,
+		mem:       memory,
+		ready:     make(chan *mappedSession),
+		done:      make(chan struct{}),
+		log:       loglimit.Log{To: slog.Default()},
+	}
+}
+
+// InProcess attaches drivers that run in this process. They speak as bare clients do, over connections
+// that Dial makes.
+type InProcess struct{ *unixAttachment }
+
+// NewInProcess returns an attachment without a socket.
+func NewInProcess(memory *guestmem.Budget) InProcess {
+	return InProcess{newUnixAttachment(queues.InProcess, queues.InProcess, memory)}
+}
+
+// Dial connects a driver. The driver sends the memory preamble.
+func (p InProcess) Dial(context.Context) (*net.UnixConn, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	if !p.begin(theirs) {
+		return nil, errors.Join(net.ErrClosed, ours.Close(), theirs.Close())
+	}
+	return ours, nil
+}
+
+// socketPair returns two connected unix sockets.
+func socketPair() (a, b *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "driver in this process")
+		c, e := net.FileConn(f)
+		_ = f.Close() // FileConn has duplicated it
+		if err = errors.Join(err, e); e == nil {
+			conns[i] = c.(*net.UnixConn)
+		}
+	}
+	if err != nil {
+		for _, c := range conns {
+			if c != nil {
+				_ = c.Close()
+			}
+		}
+		return nil, nil, err
+	}
+	return conns[0], conns[1], nil
 }
 
 const (
@@ -74,12 +128,14 @@ const (
 )
 
 type unixAttachment struct {
-	sock  *unixSocket
-	mem   *guestmem.Budget
-	ready chan *mappedSession
-	done  chan struct{}
-	wg    sync.WaitGroup
-	log   loglimit.Log
+	transport string      // of its peers
+	name      string      // of the socket
+	sock      *unixSocket // nil: in process
+	mem       *guestmem.Budget
+	ready     chan *mappedSession
+	done      chan struct{}
+	wg        sync.WaitGroup
+	log       loglimit.Log
 
 	mu     sync.Mutex
 	busy   []*handshake // oldest first
@@ -102,7 +158,7 @@ func (a *unixAttachment) acceptLoop() {
 			return
 		}
 		if err != nil {
-			a.log.Warn("cannot accept a client", "socket", a.sock.path, "error", err)
+			a.log.Warn("cannot accept a client", "socket", a.name, "error", err)
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -134,7 +190,7 @@ func (a *unixAttachment) begin(conn *net.UnixConn) bool {
 
 func (a *unixAttachment) handshake(h *handshake) {
 	_ = h.conn.SetDeadline(time.Now().Add(preambleTimeout))
-	s, err := newUnixSession(h.conn, a.mem.Share("a client of "+a.sock.path, clientShare))
+	s, err := newUnixSession(h.conn, a.transport, a.mem.Share("a client of "+a.name, clientShare))
 	if err == nil {
 		_ = h.conn.SetDeadline(time.Time{})
 		select {
@@ -158,7 +214,7 @@ func (a *unixAttachment) handshake(h *handshake) {
 	default:
 	}
 	if !closed {
-		a.log.Warn("client refused", "socket", a.sock.path, "reason", err)
+		a.log.Warn("client refused", "socket", a.name, "reason", err)
 	}
 	h.conn.Close()
 }
@@ -172,7 +228,7 @@ func (a *unixAttachment) Accept() (queues.Session, error) {
 	}
 }
 
-func (a *unixAttachment) Addr() string { return "unix:" + a.sock.path }
+func (a *unixAttachment) Addr() string { return a.transport + ":" + a.name }
 
 func (a *unixAttachment) Close() error {
 	a.mu.Lock()
@@ -186,11 +242,14 @@ func (a *unixAttachment) Close() error {
 		h.conn.Close()
 	}
 	a.mu.Unlock()
+	if a.sock == nil {
+		return waitClosed(&a.wg)
+	}
 	return errors.Join(a.sock.Close(), waitClosed(&a.wg))
 }
 
 // newUnixSession reads a client's preamble and returns the client's session.
-func newUnixSession(conn *net.UnixConn, memory *guestmem.Budget) (*mappedSession, error) {
+func newUnixSession(conn *net.UnixConn, transport string, memory *guestmem.Budget) (*mappedSession, error) {
 	peer, err := peerCredentials(conn)
 	if err != nil {
 		return nil, err
@@ -199,6 +258,7 @@ func newUnixSession(conn *net.UnixConn, memory *guestmem.Budget) (*mappedSession
 	if err != nil {
 		return nil, err
 	}
+	peer.Transport = transport
 	s := &mappedSession{Conn: conn, peer: peer, maps: maps}
 	s.ram.set(queues.NewRegions(regions))
 	return s, nil
@@ -219,7 +279,7 @@ func peerCredentials(conn *net.UnixConn) (queues.Peer, error) {
 	if cerr != nil {
 		return queues.Peer{}, fmt.Errorf("peer credentials: %w", cerr)
 	}
-	return queues.Peer{Transport: "unix", PID: int(cred.Pid), UID: int(cred.Uid)}, nil
+	return queues.Peer{PID: int(cred.Pid), UID: int(cred.Uid)}, nil
 }
 
 // A bare client sends its memory preamble, little-endian, with one sendmsg:

@@ -80,11 +80,14 @@ type AdminHolder interface {
 	AdminQueues() (sq, cq ring.Bytes)
 }
 
+// InProcess is the transport of drivers that run in the NIC's own process.
+const InProcess = "in-process"
+
 // Peer identifies a guest.
 type Peer struct {
-	Transport string // "vhost-user", "vfio-user", "vsock" or "unix"
-	CID       uint32 // vsock context id, or the guest's number on "vfio-user"; 0 on "unix"
-	PID, UID  int    // of the process on "unix"; else 0
+	Transport string // "vhost-user", "vfio-user", "vsock", "unix" or InProcess
+	CID       uint32 // vsock context id, or the guest's number on "vfio-user"; 0 on "unix" and InProcess
+	PID, UID  int    // of the process on "unix" and InProcess; else 0
 }
 
 // Region maps a range of device addresses to memory of the host. Addr+len(Mem) is at most 2^64. If

@@ -69,6 +69,7 @@ func (c *Config) checkFunction(r *report, path string, f *Function, taken *Taken
 		checkTransport(r, path+".transport", f.Transport)
 	}
 	c.checkGuest(r, path+".guest", f.Guest)
+	checkService(r, path, f)
 	checkWindow(r, path+".dma_window", f.DMAWindow)
 	checkLimits(r, path+".limits", &f.Limits)
 	c.checkPort(r, path, f, taken)
@@ -200,6 +201,18 @@ func (c *Config) checkGuest(r *report, path string, g *Guest) {
 		r.add(path+".unix", fmt.Sprintf("no unix attachment is named %q", g.Unix), "add {type: unix, name: "+g.Unix+", socket: …} under attach")
 	} else {
 		r.add(path+".cid", fmt.Sprintf("nothing under attach serves guest %d", g.CID), fmt.Sprintf("add {type: vhost-user, cid: %d, socket: …} under attach", g.CID))
+	}
+}
+
+func checkService(r *report, path string, f *Function) {
+	switch {
+	case f.Service == "":
+	case f.Service != ServiceEcho && f.Service != ServiceMemory && f.Service != ServicePattern:
+		r.add(path+".service", fmt.Sprintf("%q is not a service", f.Service), "write echo, memory or pattern")
+	case f.Guest != nil:
+		r.add(path+".service", "the function has a guest, too", "leave one of guest and service out")
+	case !f.Address.IsValid():
+		r.add(path+".service", "the function has no address", "give it tenant and address, for those who connect to it")
 	}
 }
 

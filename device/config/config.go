@@ -165,6 +165,7 @@ type Function struct {
 	Tenant    uint32     `yaml:"tenant" use:"1 to 4294967295, or 0 for none" default:"0" doc:"virtual network that the function is in; 0: none"`
 	Address   netip.Addr `yaml:"address" default:"required with a tenant" doc:"the function's address in the tenant, IPv4 or IPv6; its GID"`
 	Guest     *Guest     `yaml:"guest" doc:"who may drive the function; nobody when left out"`
+	Service   string     `yaml:"service" use:"echo, memory or pattern" default:"none" doc:"the NIC itself drives the function and answers who connects to it, in place of a guest (docs/driver-guide.md)"`
 	DMAWindow *Window    `yaml:"dma_window" doc:"the part of the guest's memory that the function may access; all of it when left out"`
 	Limits    Limits     `yaml:"limits" doc:"what the driver may create; it has at most 2×qp + 2×ah + 256 connections, in any state"`
 	Credits   Credits    `yaml:"credits" doc:"packet resources of the NIC that the function may hold at once"`
@@ -205,6 +206,13 @@ type Guest struct {
 	CID  uint32 `yaml:"cid" use:"3 to 4294967294" default:"none" doc:"context id of the guest that drives the function"`
 	Unix string `yaml:"unix" doc:"or the name of the unix attachment whose client drives it"`
 }
+
+// Services: what the NIC's own driver of a function does.
+const (
+	ServiceEcho    = "echo"    // sends back what it receives
+	ServiceMemory  = "memory"  // has a region to be read and written
+	ServicePattern = "pattern" // has a region to be read, and checks what it receives
+)
 
 // Window is a range of device addresses.
 type Window struct {

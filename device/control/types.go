@@ -142,8 +142,8 @@ type Function struct {
 	Tenant   uint32 `json:"tenant"`
 	Addr     string `json:"addr"`
 	MAC      string `json:"mac"`
-	Guest    string `json:"guest,omitempty"`    // who may drive it: "cid 1001" or "unix client1"
-	Attached string `json:"attached,omitempty"` // transport of the guest: "vhost-user", "vsock", "unix"
+	Guest    string `json:"guest,omitempty"`    // who may drive it: "cid 1001", "unix client1" or "service echo"
+	Attached string `json:"attached,omitempty"` // transport of the guest: "vhost-user", "vsock", "unix", "in-process"
 	Objects
 
 	Link       string `json:"link"` // "auto", "enable", "disable"

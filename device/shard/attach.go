@@ -84,10 +84,13 @@ func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*mem
 }
 
 // assignedTo reports whether the configuration gives the function to this guest: by its CID, which
-// the transport vouches for, or by the name of the unix attachment that it came through.
+// the transport vouches for, or by the name of the unix attachment that it came through. A function
+// with a service is the NIC's own.
 func (f *member) assignedTo(attach string, p queues.Peer) bool {
 	g := f.cfg.Guest
 	switch {
+	case p.Transport == queues.InProcess:
+		return f.cfg.Service != ""
 	case g == nil:
 		return false
 	case g.Unix != "":

@@ -77,7 +77,7 @@ func (view View) Describe(id pfvf.ID) control.Function {
 	c := s.funcs.settings(id)
 	v := control.Function{
 		ID: id.String(), Number: uint32(id), Type: "vf", State: abi.StateDisabled.String(),
-		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(c.Guest),
+		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(&c),
 		Link: c.Link.String(), MaxTxRate: c.MaxTxRate, Weight: max(c.Weight, 1), Trust: c.Trust, SpoofCheck: *c.SpoofCheck,
 	}
 	for k := range abi.NumObjects {
@@ -121,8 +121,11 @@ func (view View) Describe(id pfvf.ID) control.Function {
 }
 
 // guestName returns the guest that may drive a function; "": none.
-func guestName(g *config.Guest) string {
+func guestName(f *config.Function) string {
+	g := f.Guest
 	switch {
+	case f.Service != "":
+		return "service " + f.Service
 	case g == nil:
 		return ""
 	case g.Unix != "":

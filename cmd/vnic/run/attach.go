@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/run/service"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
@@ -79,7 +80,7 @@ func (m *memoryBudgets) count() (bytes, maps, refused uint64) {
 
 // attach opens all attachments of the configuration. If it fails it closes those that it has
 // opened.
-func attach(cfg *config.Config, from sockets, memory *memoryBudgets) (as []device.Attachment, err error) {
+func attach(cfg *config.Config, from sockets, memory *memoryBudgets, log *slog.Logger) (as []device.Attachment, err error) {
 	defer func() {
 		if err != nil {
 			for _, a := range as {
@@ -106,13 +107,16 @@ func attach(cfg *config.Config, from sockets, memory *memoryBudgets) (as []devic
 		}
 		as = append(as, a)
 	}
+	if list := service.Of(cfg); len(list) > 0 {
+		as = append(as, device.Attachment{Attachment: service.Start(list, memory.of("services"), log)})
+	}
 	return as, nil
 }
 
 // OpenGuests opens the attachments and ports of a NIC on sockets of this process. A log must be set.
 func OpenGuests(cfg *config.Config, deps *device.Deps) (err error) {
 	memory := newMemoryBudgets(cfg)
-	if deps.Attachments, err = attach(cfg, ownSockets{deps.Log}, memory); err != nil {
+	if deps.Attachments, err = attach(cfg, ownSockets{deps.Log}, memory, deps.Log); err != nil {
 		return err
 	}
 	deps.Guests, deps.GuestMemory = guestPorts{ownDoor, memory, deps.Log}, memory.count

@@ -85,7 +85,7 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 			return err
 		}
 	}
-	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log}}, memory); err != nil {
+	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log}}, memory, log); err != nil {
 		return err
 	}
 	return serve(ctx, cfg, deps, func(state string) error {
