@@ -11,6 +11,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
+	"github.com/falcon-vnic/vnic/cmd/vnic/doctor"
 	"github.com/falcon-vnic/vnic/cmd/vnic/explain"
 	"github.com/falcon-vnic/vnic/cmd/vnic/guest"
 	"github.com/falcon-vnic/vnic/cmd/vnic/image"
@@ -48,7 +49,7 @@ func main() {
 // command returns the whole command tree.
 func command() *cobra.Command {
 	return cli.Root(thisVersion().Version,
-		run.Command(), run.WaitCommand(), run.UpgradeCommand(), demo.Command(), lab.Command(), keys.Command(), show.Command(), show.TopCommand(), vf.Command(),
+		run.Command(), run.WaitCommand(), run.UpgradeCommand(), doctor.Command(run.CheckMachine), demo.Command(), lab.Command(), keys.Command(), show.Command(), show.TopCommand(), vf.Command(),
 		inject.Command(), show.CaptureCommand(), show.TraceCommand(), sim.Command(), qemu.Command(), image.Command(), guest.Command(),
 		guest.ConformCommand(), explain.Command(), versionCommand(),
 	)

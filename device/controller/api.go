@@ -59,6 +59,9 @@ type API struct{ c Config }
 // NewAPI returns an API. The shards of c may start later.
 func NewAPI(c Config) *API { return &API{c} }
 
+// OtherMode is the note about a peer whose psp.mode is another one.
+const OtherMode = "seals in another psp.mode"
+
 // NIC describes the device.
 func (a *API) NIC(context.Context) (control.NIC, error) {
 	c := &a.c
@@ -85,7 +88,7 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 	}
 	for i := range v.Peers {
 		if p := &v.Peers[i]; slices.Contains(otherwise, p.Name) {
-			p.Note = "seals in another psp.mode"
+			p.Note = OtherMode
 		}
 	}
 	return v, nil

@@ -198,3 +198,29 @@ func OpenGuest(name, bridge string, mtu int) (f *os.File, err error) {
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
+
+// Member is an interface that has joined a bridge.
+type Member struct {
+	Name    string
+	MTU     int
+	Carrier bool // it is up, and something is at its other end
+}
+
+// Members lists the interfaces in a bridge.
+func Members(bridge string) (list []Member, err error) {
+	br, err := findBridge(bridge, 0)
+	if err != nil {
+		return nil, err
+	}
+	var links []netlink.Link
+	err = retry(func() error {
+		links, err = netlink.LinkList()
+		return err
+	})
+	for _, l := range links {
+		if a := l.Attrs(); a.MasterIndex == br.Attrs().Index {
+			list = append(list, Member{a.Name, a.MTU, a.RawFlags&unix.IFF_LOWER_UP != 0})
+		}
+	}
+	return list, err
+}

@@ -69,7 +69,7 @@ upgrade, replaces the worker by the program on disk.`,
 					return fmt.Errorf("the vnic run that is running speaks version %d to its worker, this program %d: stop and start it", o.protocol, supervisor.Protocol)
 				}
 				if o.check == checkAll {
-					if err := device.CheckMachine(cfg, asWorker(cfg)); err != nil {
+					if err := CheckMachine(cfg); err != nil {
 						return fmt.Errorf("configuration %s is valid, but not for this machine:\n%w", o.path, err)
 					}
 				}

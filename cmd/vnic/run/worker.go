@@ -126,6 +126,9 @@ func workerCapabilities(cfg *config.Config) []int {
 	return keep
 }
 
+// CheckMachine finds what a valid configuration needs and this machine does not have.
+func CheckMachine(cfg *config.Config) error { return device.CheckMachine(cfg, asWorker(cfg)) }
+
 // asWorker returns a function that runs a check with the capabilities of a serving worker, because
 // without its other capabilities root may not open files of other users.
 func asWorker(cfg *config.Config) func(func() error) error {
