@@ -58,6 +58,11 @@ func (f *fake) Credits(context.Context) (list []control.CreditNode, err error) {
 
 func scrape(t *testing.T, f *fake) (int, string) {
 	t.Helper()
+	return scrapeOf(t, f)
+}
+
+func scrapeOf(t *testing.T, f Source) (int, string) {
+	t.Helper()
 	s, err := Serve("127.0.0.1:0", nil, f)
 	if err != nil {
 		t.Fatal(err)
