@@ -168,20 +168,20 @@ func (d difference) peers() []peer {
 	type key struct {
 		direction string
 		spi       uint32
-		peer      uint8
+		peer      string
 	}
 	sealed, again := map[key]uint64{}, map[uint32]uint64{}
-	sent, resent := map[uint8]float64{}, map[uint8]float64{}
+	sent, resent := map[string]float64{}, map[string]float64{}
 	if d.was != nil {
 		for _, k := range d.was.keys {
-			sealed[key{k.Direction, k.SPI, k.Peer}] += k.Packets
+			sealed[key{k.Direction, k.SPI, k.PeerName}] += k.Packets
 		}
 		for _, c := range d.was.connections {
 			again[c.LocalCID] = c.Retransmits
 		}
 		now := map[key]uint64{} // each shard has its own count of a key
 		for _, k := range d.is.keys {
-			now[key{k.Direction, k.SPI, k.Peer}] += k.Packets
+			now[key{k.Direction, k.SPI, k.PeerName}] += k.Packets
 		}
 		for k, n := range now {
 			if k.direction == "tx" {
@@ -190,13 +190,13 @@ func (d difference) peers() []peer {
 		}
 		for _, c := range d.is.connections {
 			if c.LocalCID != 0 { // over other wires a connection has no peer
-				resent[c.PeerHost] += d.per(again[c.LocalCID], c.Retransmits)
+				resent[c.PeerName] += d.per(again[c.LocalCID], c.Retransmits)
 			}
 		}
 	}
 	list := []peer{}
 	for _, p := range d.is.nic.Peers {
-		list = append(list, peer{p, sent[p.Host], resent[p.Host]})
+		list = append(list, peer{p, sent[p.Name], resent[p.Name]})
 	}
 	return list
 }

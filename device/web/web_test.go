@@ -33,7 +33,7 @@ func (f *fake) NIC(context.Context) (control.NIC, error) {
 	if err := f.err.Load(); err != nil {
 		return control.NIC{}, *err
 	}
-	return control.NIC{Name: "nic1", Host: 1, Peers: []control.Peer{{Host: 2, Up: true}, {Host: 3}}}, nil
+	return control.NIC{Name: "nic1", Host: 1, Peers: []control.Peer{{Name: "rack2", Up: true}, {Name: "rack3"}}}, nil
 }
 
 func (f *fake) Functions(context.Context) ([]control.Function, error) {
@@ -75,12 +75,12 @@ func (f *fake) QPs(context.Context) (list []control.QP, err error) {
 }
 
 func (f *fake) Connections(context.Context) ([]control.Connection, error) {
-	return []control.Connection{{Function: "h1.pf0.vf1", LocalCID: 1, PeerHost: 2, Retransmits: 2 * f.asked.Load()}}, nil
+	return []control.Connection{{Function: "h1.pf0.vf1", LocalCID: 1, PeerName: "rack2", Retransmits: 2 * f.asked.Load()}}, nil
 }
 
 func (f *fake) Keys(context.Context) ([]control.Key, error) {
 	n := f.asked.Load()
-	return []control.Key{{Direction: "tx", Peer: 2, SPI: 9, Packets: 100 * n}, {Direction: "tx", Peer: 2, SPI: 9, Packets: 50 * n}, {Direction: "rx", Peer: 3, SPI: 9}}, nil
+	return []control.Key{{Direction: "tx", PeerName: "rack2", SPI: 9, Packets: 100 * n}, {Direction: "tx", PeerName: "rack2", SPI: 9, Packets: 50 * n}, {Direction: "rx", PeerName: "rack3", SPI: 9}}, nil
 }
 
 func (f *fake) Capture(ctx context.Context, mode string, ports []string, w io.Writer) error {

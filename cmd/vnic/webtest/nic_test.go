@@ -107,7 +107,7 @@ func TestThePageOfANICWithTraffic(t *testing.T) {
 	b.until("[...document.querySelectorAll('.topology text')].some((e) => /packets\\/s · .*again/.test(e.textContent))") // losses of the link
 	b.until("document.querySelectorAll('.link.busy, .link.lossy').length >= 5")
 	b.until("[...document.querySelectorAll('#function-table td:nth-child(7)')].some((e) => /Mbit/.test(e.textContent))")
-	if got := b.text("#warnings"); !strings.Contains(got, "host 3") {
+	if got := b.text("#warnings"); !strings.Contains(got, "peer 3") {
 		t.Error(got)
 	}
 	b.do(chromedp.Click(`#function-table a[href="#h1.pf0.vf3"]`))

@@ -34,8 +34,8 @@ func (p *pretended) NIC(context.Context) (control.NIC, error) {
 	return control.NIC{
 		Name: p.name, Host: 1, Version: "v1", UptimeMS: 61_000, Uplinks: []control.Uplink{{Name: "up1", Addr: "10.0.0.1/24", MTU: 9000}},
 		Peers: []control.Peer{
-			{Host: 2, Underlay: "10.0.0.2", Identity: p.name, Up: true, PathMTU: 9000},
-			{Host: 3, Underlay: "10.0.0.3", Note: p.name},
+			{Name: "2", Underlay: "10.0.0.2", Identity: p.name, Up: true, PathMTU: 9000},
+			{Name: "3", Underlay: "10.0.0.3", Note: p.name},
 		},
 	}, nil
 }
@@ -59,7 +59,7 @@ func (p *pretended) Functions(context.Context) (list []control.Function, err err
 }
 
 func (p *pretended) Connections(context.Context) ([]control.Connection, error) {
-	return []control.Connection{{Function: id(2), Wire: "falcon", PeerFunction: p.name, State: p.name, LocalCID: 1, PeerHost: 2, Note: p.name}}, nil
+	return []control.Connection{{Function: id(2), Wire: "falcon", PeerFunction: p.name, State: p.name, LocalCID: 1, PeerName: "2", Note: p.name}}, nil
 }
 
 func (p *pretended) Counters(context.Context) (control.Counters, error) {
@@ -85,7 +85,7 @@ func (p *pretended) QPs(context.Context) (list []control.QP, err error) {
 }
 
 func (p *pretended) Keys(context.Context) ([]control.Key, error) {
-	return []control.Key{{Direction: "tx", Peer: 2, SPI: 1, Packets: 1000 * p.asked}}, nil
+	return []control.Key{{Direction: "tx", PeerName: "2", SPI: 1, Packets: 1000 * p.asked}}, nil
 }
 
 func (p *pretended) Capture(ctx context.Context, _ string, _ []string, w io.Writer) error {
@@ -138,7 +138,7 @@ func TestThePageDrawsTheNICAndGoesOnWithIt(t *testing.T) {
 		t.Error(got)
 	}
 	picture := strings.Join(b.texts(".topology text"), "\n")
-	for _, want := range []string{"h1.pf0.vf1", "the driver broke a rule", "host 2 · 10.0.0.2", "packets/s · no loss", "up1 · 10.0.0.1/24", "Mbit/s"} {
+	for _, want := range []string{"h1.pf0.vf1", "the driver broke a rule", "peer 2 · 10.0.0.2", "packets/s · no loss", "up1 · 10.0.0.1/24", "Mbit/s"} {
 		if !strings.Contains(picture, want) {
 			t.Errorf("no %q in the picture:\n%s", want, picture)
 		}
@@ -155,7 +155,7 @@ func TestThePageDrawsTheNICAndGoesOnWithIt(t *testing.T) {
 	if got := b.text("#nic-credits"); !strings.Contains(got, "req-pkt-tx") || !strings.Contains(got, "25 / 100") {
 		t.Error(got)
 	}
-	if got := b.text("#warnings"); !strings.Contains(got, "host 3: nic1") {
+	if got := b.text("#warnings"); !strings.Contains(got, "peer 3: nic1") {
 		t.Error(got)
 	}
 }

@@ -70,7 +70,7 @@ function draw() {
   text($("about"), `host ${s.nic.host} · vnic ${s.nic.version} · up ${long(s.nic.uptime_ms)} · ${up} of ${s.peers.length} peers` +
     (s.nic.starts > 1 ? ` · worker ${s.nic.starts}` : ""));
   const warnings = [...(s.nic.warnings || []), ...(s.nic.upgrade_refused ? [`upgrade refused: ${s.nic.upgrade_refused}`] : []),
-    ...s.peers.filter((p) => p.note).map((p) => `host ${p.host}: ${p.note}`)];
+    ...s.peers.filter((p) => p.note).map((p) => `peer ${p.name}: ${p.note}`)];
   $("warnings").hidden = warnings.length === 0;
   if ($("warnings").dataset.words !== warnings.join("\n")) {
     $("warnings").dataset.words = warnings.join("\n");

@@ -32,7 +32,7 @@ export function topology(s, selected) {
     links.push(link(middle.x + middle.w, high / 2 + spread(i, rightRows), right.x, at, p.sent, p.up, trouble));
     boxes.push(svg("g", {}, svg("title", {}, [p.identity, p.note, `path MTU ${p.path_mtu}`].filter(Boolean).join("\n")),
       box(right, at, p.up ? (p.note ? "warn" : "used") : "error"),
-      line(right, at - 4, `host ${p.host} · ${p.underlay}`, "title"),
+      line(right, at - 4, `peer ${p.name} · ${p.underlay}`, "title"),
       line(right, at + 11, p.up ? `${si(p.sent)} packets/s · ${loss(p)}` : p.note || "down", p.up ? "small" : "small bad")));
   });
   if (peers.rest) boxes.push(more(right, y(rightRows - 1, rightRows), peers.rest, "peers"));
