@@ -303,7 +303,10 @@ func TestFPDUsOfAnyAlignmentAreTaken(t *testing.T) {
 			stream = stream[:0]
 			var want [][]byte
 			for i := range 50 {
-				body := bytes.Repeat([]byte{byte(i)}, i*i*26%wire.MaxULPDU) // up to the longest FPDU that there is
+				body := bytes.Repeat([]byte{byte(i)}, i*i%900)
+				if i == 40 { // the longest FPDU that there is
+					body = bytes.Repeat([]byte{byte(i)}, wire.MaxULPDU-wire.UntaggedLen)
+				}
 				want = append(want, body)
 				stream = append(stream, fpdu(wire.Header{Opcode: wire.OpSend, Last: true, MSN: uint32(i + 1)}, body, crc)...)
 			}

@@ -1,6 +1,7 @@
 package iwarp
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/falcon-vnic/vnic/internal/ring"
@@ -284,7 +285,7 @@ func (s *responder) takeImmediate(now transport.Time, h *wire.Header, data, ulpd
 	}
 	p := s.packet(abi.OpWriteImm, h, 0)
 	p.First, p.Solicited = true, h.Opcode.Info().Solicited
-	p.Imm = uint32(imm[0]) | uint32(imm[1])<<8 | uint32(imm[2])<<16 | uint32(imm[3])<<24
+	p.Imm = binary.LittleEndian.Uint32(imm[:])
 	if s.place(now, h, p, nil, ulpdu) {
 		s.complete(now, p, s.written)
 	}

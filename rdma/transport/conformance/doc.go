@@ -1,6 +1,8 @@
 // Package conformance is the test that every transport must pass. It tests the contract of package
 // transport, case by case, between two endpoints of its own, which check every call that they get.
 //
+// What a wire cannot do, by Conn.Features, is not asked of it, and it must refuse it.
+//
 //	Run(t, open) ─▶ case ─▶ open(options) ─▶ Pair{A, B, Step}
 //	                  │
 //	                  └─▶ requests at A ─▶ … ─▶ what B was asked, how A's requests ended
