@@ -16,6 +16,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/device/udp"
 )
 
 // CheckMachine finds what a valid configuration needs and this machine does not have: bridges,
@@ -30,6 +31,11 @@ func CheckMachine(cfg *config.Config, asServing func(check func() error) error) 
 	}
 	if err := thread.CheckProcessors(cfg.NIC.CPU); err != nil {
 		errs = append(errs, err)
+	}
+	if cfg.Uplink.Type == config.UplinkUDP {
+		if err := udp.Check(cfg.Uplink.Own(), cfg.Uplink.MTU); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	if cfg.Uplink.Bridge != "" {
 		add("uplink.bridge", tap.CheckBridge(cfg.Uplink.Bridge, cfg.Uplink.MTU))

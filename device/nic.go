@@ -189,6 +189,9 @@ func (n *NIC) shardOf(fn uint32) int { return n.shards(pfvf.ID(fn).PF(), pfvf.ID
 
 // openUplink opens the uplink and gives each shard its part.
 func (n *NIC) openUplink() error {
+	if n.cfg.Uplink.Type == config.UplinkUDP {
+		return n.units.listen(n.cfg)
+	}
 	if n.deps.Uplink == nil {
 		var err error
 		if n.deps.Uplink, err = openTAP(n.cfg, n.deps.TAPs); err != nil {
@@ -320,7 +323,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		accepting.Go(func() { n.fitter.always(u, ctx.Done()) })
 	}
 	accepting.Go(func() { n.records.watchCapture(ctx, n.EndCapture) })
-	n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.units[0].uplink.Name(), "address", n.cfg.Uplink.Address.String(), "functions", n.units.functions(), "shards", len(n.units))
+	n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.units[0].uplink.Name(), "address", n.cfg.Uplink.Described(), "functions", n.units.functions(), "shards", len(n.units))
 	close(n.ready)
 	<-ctx.Done()
 	// From the outside in: guests, attachments, peers, shards, core.

@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/steering"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/device/udp"
 )
 
 // unit is a shard with what serves it: its thread, its part of the uplink, the devices of its
@@ -34,6 +35,25 @@ func (us units) functions() (count int) {
 		count += u.Count()
 	}
 	return count
+}
+
+// listen opens a socket for each unit.
+func (us units) listen(cfg *config.Config) error {
+	u := &cfg.Uplink
+	if err := udp.Check(u.Listen.Addr(), u.MTU); err != nil {
+		return err
+	}
+	parts, err := udp.Open(udp.Config{
+		Listen: u.Listen, MTU: u.MTU, Shards: len(us), Superframes: u.Superframes == config.SuperframesAuto,
+		Steer: steering.Sockets(cfg.PSP.Mode == config.PSPTransport, len(us)),
+	})
+	if err != nil {
+		return err
+	}
+	for i := range us {
+		us[i].uplink, us[i].among = parts[i], [thread.Directions]int{thread.RX: len(us), thread.TX: len(us)}
+	}
+	return nil
 }
 
 // share gives each unit its part of the uplink, which the units own from then on.

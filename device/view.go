@@ -32,9 +32,12 @@ func (a asked) Ask(f func(v controller.View, now falcon.Time)) error {
 
 // Uplink implements controller.View.
 func (v view) Uplink() control.Uplink {
-	u := v.uplink
+	u, mac := v.uplink, ""
+	if !u.MAC.IsZero() {
+		mac = u.MAC.String()
+	}
 	return control.Uplink{
-		Name: v.u.uplink.Name(), MAC: u.MAC.String(), Addr: u.Address.String(), MTU: u.MTU,
+		Name: v.u.uplink.Name(), MAC: mac, Addr: u.Described(), MTU: u.MTU,
 		RX: v.describeDirection(thread.RX), TX: v.describeDirection(thread.TX),
 	}
 }

@@ -27,7 +27,7 @@ func (c *Config) check(r *report) {
 	}
 	c.checkShards(r)
 	c.checkLog(r)
-	c.checkUplink(r)
+	c.Uplink.check(r)
 	c.checkRDMA(r)
 	c.Falcon.check(r)
 	c.checkPSP(r)
@@ -91,83 +91,6 @@ func (l Log) SlogLevel() slog.Level {
 		return slog.LevelError
 	}
 	return slog.LevelInfo
-}
-
-func (c *Config) checkUplink(r *report) {
-	u := &c.Uplink
-	oneOf(r, "uplink.backend", u.Backend, BackendNative, BackendWater, BackendMemory)
-	oneOf(r, "uplink.superframes", u.Superframes, SuperframesAuto, SuperframesOff)
-	oneOf(r, "uplink.probe_mtu", u.ProbeMTU, ProbeMTUAuto, ProbeMTUOff)
-	if u.Speed < minUplinkSpeed || u.Speed > maxUplinkSpeed {
-		r.add("uplink.speed", fmt.Sprintf("%s is out of range", u.Speed), fmt.Sprintf("use %s to %s", minUplinkSpeed, maxUplinkSpeed))
-	}
-	switch {
-	case u.Queues < 1 || u.Queues > maxQueues:
-		r.add("uplink.queues", fmt.Sprintf("%d is out of range", u.Queues), fmt.Sprintf("use 1 to %d", maxQueues))
-	case u.Queues > 1 && u.Backend != BackendNative:
-		r.add("uplink.queues", fmt.Sprintf("%d queues with backend %s, which has one", u.Queues, u.Backend), "leave it out, or use backend native")
-	}
-	if u.Name == "" {
-		r.add("uplink.name", "missing", "name the TAP device to make, as vnic1")
-	} else {
-		checkIfName(r, "uplink.name", u.Name)
-	}
-	if u.Bridge != "" {
-		checkIfName(r, "uplink.bridge", u.Bridge)
-		if u.Bridge == u.Name {
-			r.add("uplink.bridge", fmt.Sprintf("%q is the uplink itself", u.Bridge), "name the bridge the uplink is to join")
-		}
-		if u.Backend == BackendMemory {
-			r.add("uplink.bridge", "an uplink in memory cannot join a bridge", "leave it out, or use backend native")
-		}
-	}
-	if u.Address.Addr().Is6() && u.MTU < minIPv6MTU {
-		r.add("uplink.mtu", fmt.Sprintf("%d is too small for the IPv6 address %s", u.MTU, u.Address.Addr()), fmt.Sprintf("use %d bytes or more", minIPv6MTU))
-	} else if u.MTU < minUplinkMTU || u.MTU > maxUplinkMTU {
-		r.add("uplink.mtu", fmt.Sprintf("%d is out of range", u.MTU), fmt.Sprintf("use %d to %d bytes", minUplinkMTU, maxUplinkMTU))
-	}
-	u.Impair.RX.check(r, "uplink.impair.rx")
-	u.Impair.TX.check(r, "uplink.impair.tx")
-	switch {
-	case !u.Address.IsValid():
-		r.add("uplink.address", "missing", "give the NIC its underlay address, as 10.0.0.1/24 or fd00::1/64")
-	case !usable(u.Address.Addr()):
-		r.add("uplink.address", fmt.Sprintf("%s cannot be a NIC's address", u.Address), "write a host's own address, as 10.0.0.1/24")
-	}
-	if u.Gateway.IsValid() && u.Address.IsValid() {
-		if !u.Address.Contains(u.Gateway) {
-			r.add("uplink.gateway", fmt.Sprintf("%s is not in %s", u.Gateway, u.Address.Masked()), "name a router on the uplink's own network")
-		} else if u.Gateway == u.Address.Addr() {
-			r.add("uplink.gateway", fmt.Sprintf("%s is the NIC's own address", u.Gateway), "name the router, or leave it out")
-		}
-	}
-	u.checkNeighbours(r)
-}
-
-// maxNeighbours is half of the NIC's neighbour table, so that there is room for neighbours that are
-// resolved.
-const maxNeighbours = 256
-
-func (u *Uplink) checkNeighbours(r *report) {
-	if n := len(u.Neighbours); n > maxNeighbours {
-		r.add("uplink.neighbours", fmt.Sprintf("%d are listed", n), fmt.Sprintf("list at most %d", maxNeighbours))
-	}
-	seen := map[netip.Addr]bool{}
-	for i, n := range u.Neighbours {
-		path := fmt.Sprintf("uplink.neighbours[%d]", i)
-		switch {
-		case !n.Address.IsValid():
-			r.add(path+".address", "missing", "write a peer's uplink.address without the prefix length, or the gateway's")
-		case u.Address.IsValid() && (!u.Address.Contains(n.Address) || n.Address == u.Address.Addr() || !usable(n.Address)):
-			r.add(path+".address", fmt.Sprintf("%s is no other station of %s", n.Address, u.Address.Masked()), "list peers and the gateway of the uplink's own network")
-		case seen[n.Address]:
-			r.add(path+".address", fmt.Sprintf("%s is listed twice", n.Address), "remove one")
-		}
-		seen[n.Address] = true
-		if n.MAC.IsZero() || n.MAC[0]&1 != 0 {
-			r.add(path+".mac", fmt.Sprintf("%s is no station's address", n.MAC), "write its MAC address, as 02:56:4e:ff:00:02")
-		}
-	}
 }
 
 func checkTransport(r *report, path, t string) {

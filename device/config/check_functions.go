@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/netip"
 	"slices"
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
@@ -268,7 +267,7 @@ func (c *Config) CheckPeers(list []Peer) error {
 
 // checkPeers checks the peers; place returns the name of each in errors.
 func (c *Config) checkPeers(r *report, place func(i int) string) {
-	hosts, underlays, identities := map[uint8]int{}, map[netip.Addr]int{}, map[string]int{}
+	hosts, underlays, identities := map[uint8]int{}, map[Place]int{}, map[string]int{}
 	carriers := map[uint32][]int{}
 	owners := map[tenantAddr]string{}
 	for i := range c.Peers {
@@ -283,19 +282,12 @@ func (c *Config) checkPeers(r *report, place func(i int) string) {
 		default:
 			hosts[p.Host] = i
 		}
-		switch first, dup := underlays[p.Underlay]; {
-		case !p.Underlay.IsValid():
-			r.add(path+".underlay", "missing", "write the peer's uplink.address without the prefix length")
-		case !usable(p.Underlay) || p.Underlay == c.Uplink.Address.Addr():
-			r.add(path+".underlay", fmt.Sprintf("%s cannot be the peer's address", p.Underlay), "write the peer's uplink.address without the prefix length")
-		case dup:
-			r.add(path+".underlay", fmt.Sprintf("%s is already %s", p.Underlay, place(first)), "each NIC has its own underlay address")
-		case c.Uplink.Address.IsValid() && c.Uplink.Address.Addr().Is4() != p.Underlay.Is4():
-			r.add(path+".underlay", fmt.Sprintf("%s and uplink.address %s are of different IP versions", p.Underlay, c.Uplink.Address), "NICs reach each other over one version of IP; tenants' addresses are free")
-		case c.Uplink.Address.IsValid() && !c.Uplink.Address.Contains(p.Underlay) && !c.Uplink.Gateway.IsValid():
-			r.add(path+".underlay", fmt.Sprintf("%s is outside %s and uplink.gateway is not set", p.Underlay, c.Uplink.Address.Masked()), "correct the address or name a gateway")
-		default:
-			underlays[p.Underlay] = i
+		if c.Uplink.checkPeer(r, path+".underlay", p.Underlay) {
+			if first, dup := underlays[p.Underlay]; dup {
+				r.add(path+".underlay", fmt.Sprintf("%s is already %s", p.Underlay, place(first)), "each NIC has its own underlay address")
+			} else {
+				underlays[p.Underlay] = i
+			}
 		}
 		if !p.CM.IsValid() {
 			r.add(path+".cm", "missing", "write the peer's cm.listen, as 127.0.0.1:7472")

@@ -13,7 +13,7 @@ type Config struct {
 	NIC       NIC        `yaml:"nic" doc:"the NIC itself"`
 	Log       Log        `yaml:"log" doc:"the log on standard error"`
 	Control   string     `yaml:"control" default:"none" doc:"unix socket of the control API, which vnic show asks"`
-	Uplink    Uplink     `yaml:"uplink" doc:"the Ethernet port towards the other NICs"`
+	Uplink    Uplink     `yaml:"uplink" doc:"the way to the other NICs"`
 	RDMA      RDMA       `yaml:"rdma" doc:"packets and transports of RDMA"`
 	Falcon    Falcon     `yaml:"falcon" doc:"timing and sizes of the transport"`
 	PSP       PSP        `yaml:"psp" doc:"encryption of packets between NICs"`
@@ -61,49 +61,6 @@ type Log struct {
 	Format string `yaml:"format" use:"text or json" doc:"json writes one object per line"`
 }
 
-// Uplink backends.
-const (
-	BackendNative = "native" // TAP opened with the kernel's own ioctls, virtio-net header
-	BackendWater  = "water"  // TAP opened by songgao/water, plain frames
-	BackendMemory = "memory" // an in-process Ethernet segment, no kernel device
-)
-
-// Superframes of an uplink.
-const (
-	SuperframesAuto = "auto" // if the kernel and the backend support them
-	SuperframesOff  = "off"
-)
-
-// Probes of the paths to peers (package pathmtu).
-const (
-	ProbeMTUAuto = "auto"
-	ProbeMTUOff  = "off" // the network is trusted to carry packets of uplink.mtu
-)
-
-// Uplink is the Ethernet port towards the other NICs.
-type Uplink struct {
-	Backend     string       `yaml:"backend" use:"native, water or memory" doc:"native: a TAP by the kernel's ioctls; water: a TAP by songgao/water; memory: an Ethernet in this process, for tests"`
-	Name        string       `yaml:"name" use:"at most 15 characters" default:"required" doc:"network device to make"`
-	Bridge      string       `yaml:"bridge" default:"none" doc:"bridge to join"`
-	MTU         int          `yaml:"mtu" use:"576 to 65521" doc:"bytes of IP packet; rdma.mtu and 176 bytes of headers must fit (20 more for IPv6 outside)"`
-	MAC         MAC          `yaml:"mac" default:"from nic.host" doc:"MAC address"`
-	Speed       Rate         `yaml:"speed" use:"10M to 4T" doc:"bits per second that guests are told their ports have; it limits nothing"`
-	Superframes string       `yaml:"superframes" use:"auto or off" doc:"auto: packets of one size to one peer cross the kernel as one superframe (native, Linux 6.2 and newer); off: one by one"`
-	ProbeMTU    string       `yaml:"probe_mtu" use:"auto or off" doc:"auto: find out what the network carries to each peer, and keep to it; off: take uplink.mtu for that"`
-	Queues      int          `yaml:"queues" use:"1 to 16" doc:"queues of the TAP (native), at least one for each of nic.shards: with several, senders on different processors do not wait for each other"`
-	Address     netip.Prefix `yaml:"address" default:"required" doc:"the NIC's own underlay address with its prefix length, IPv4 or IPv6; not the host kernel's"`
-	Gateway     netip.Addr   `yaml:"gateway" default:"none" doc:"router to peers outside that network"`
-	Neighbours  []Neighbour  `yaml:"neighbours" doc:"stations of the uplink's network whose MAC addresses are known"`
-	Impair      Impair       `yaml:"impair" doc:"a bad network, for tests; vnic inject link changes it while the NIC runs"`
-}
-
-// Neighbour is a station of the uplink's network with a fixed MAC: no ARP or neighbour discovery
-// message changes it.
-type Neighbour struct {
-	Address netip.Addr `yaml:"address" default:"required" doc:"a station of the uplink's network whose MAC address is known: it is not asked for, and no message changes it"`
-	MAC     MAC        `yaml:"mac" default:"required" doc:"its MAC address"`
-}
-
 // RDMA configures the RDMA engine's packets and transports.
 type RDMA struct {
 	MTU       int    `yaml:"mtu" use:"256, 512, 1024, 2048 or 4096" doc:"data bytes of one packet"`
@@ -146,7 +103,7 @@ type CM struct {
 // Peer is another NIC, and what it may do.
 type Peer struct {
 	Host      uint8          `yaml:"host" use:"1 to 255" default:"required" doc:"its nic.host"`
-	Underlay  netip.Addr     `yaml:"underlay" default:"required" doc:"its uplink.address"`
+	Underlay  Place          `yaml:"underlay" default:"required" doc:"its uplink.address, or its uplink.listen; without a port: 1000"`
 	CM        netip.AddrPort `yaml:"cm" default:"required" doc:"its cm.listen"`
 	Identity  string         `yaml:"identity" default:"required" doc:"URI that its certificate must carry"`
 	Tenants   []uint32       `yaml:"tenants" use:"1 to 4294967295" default:"none" doc:"tenants that it may use; requests for others are refused and counted"`

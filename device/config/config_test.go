@@ -73,7 +73,7 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Functions[0].VFs[0].Guest.CID != 3 || c.Peers[0].Underlay != netip.MustParseAddr("10.0.0.2") {
+	if c.Functions[0].VFs[0].Guest.CID != 3 || c.Peers[0].Underlay.AddrPort != netip.MustParseAddrPort("10.0.0.2:1000") {
 		t.Errorf("example: %+v", c)
 	}
 	b, err := os.ReadFile(exampleFile)

@@ -14,6 +14,7 @@ import (
 // Defaults, all in one place. docs/configuration.md shows them.
 const (
 	DefaultUplinkMTU    = 9000
+	DefaultSocketMTU    = 1500 // of an uplink by UDP: what any network carries
 	DefaultUplinkSpeed  = Rate(100e9)
 	DefaultRDMAMTU      = 4096
 	DefaultVFCount      = 4
@@ -48,25 +49,12 @@ func (c *Config) setDefaults() {
 	set(&c.NIC.GuestMemory, DefaultGuestMemory)
 	set(&c.Log.Level, "info")
 	set(&c.Log.Format, LogText)
-	set(&c.Uplink.Backend, BackendNative)
-	set(&c.Uplink.MTU, DefaultUplinkMTU)
-	set(&c.Uplink.Speed, DefaultUplinkSpeed)
-	set(&c.Uplink.Superframes, SuperframesAuto)
-	set(&c.Uplink.ProbeMTU, ProbeMTUAuto)
-	set(&c.Uplink.Queues, 1)
-	c.Uplink.Impair.RX.SetDefaults()
-	c.Uplink.Impair.TX.SetDefaults()
-	if c.Uplink.Backend == BackendMemory {
-		set(&c.Uplink.Name, "uplink")
-	}
-	if c.Uplink.MAC.IsZero() {
-		c.Uplink.MAC = UplinkMAC(c.NIC.Host)
-	}
-	set(&c.RDMA.MTU, DefaultRDMAMTU)
+	c.Uplink.setDefaults(c.NIC.Host)
+	set(&c.PSP.Mode, PSPTunnel)
+	set(&c.RDMA.MTU, c.defaultRDMAMTU())
 	set(&c.RDMA.Transport, TransportAuto)
 	set(&c.RDMA.Congestion, cc.Default)
 	set(&c.Falcon.Profile, ProfileSoftware)
-	set(&c.PSP.Mode, PSPTunnel)
 	set(&c.PSP.ReplayMargin, DefaultReplayMargin)
 	if c.NIC.Spin == nil {
 		spin := DefaultSpin
@@ -117,6 +105,16 @@ func (c *Config) setDefaults() {
 	if c.Capture != nil {
 		set(&c.Capture.Mode, CaptureSealed)
 	}
+}
+
+// defaultRDMAMTU returns the largest RDMA MTU that fits the uplink. On a TAP it is the same whatever
+// the uplink's MTU, which must fit then.
+func (c *Config) defaultRDMAMTU() int {
+	mtu := DefaultRDMAMTU
+	for c.Uplink.Type == UplinkUDP && mtu > 256 && mtu > c.RDMADataFor(c.Uplink.MTU) {
+		mtu /= 2
+	}
+	return mtu
 }
 
 func (p *PCI) setDefaults() {

@@ -15,7 +15,7 @@ func (c *Config) overhead() int {
 	if c.PSP.Mode == PSPTransport {
 		seal = room.Transport
 	}
-	return underlay.HeaderLen(c.Uplink.Address.Addr()) + seal + 28 + wire.MaxDataHeaderLen
+	return underlay.HeaderLen(c.Uplink.Own()) + seal + 28 + wire.MaxDataHeaderLen
 }
 
 // RDMADataFor returns how many bytes of data an RDMA packet may have if the network carries mtu bytes
@@ -25,5 +25,5 @@ func (c *Config) RDMADataFor(mtu int) int { return mtu - c.overhead() }
 // SealedOverhead returns the bytes around a port's IP packet that count for the uplink's MTU: outer
 // IP and UDP, and the seal.
 func (c *Config) SealedOverhead() int {
-	return underlay.HeaderLen(c.Uplink.Address.Addr()) + room.Plain
+	return underlay.HeaderLen(c.Uplink.Own()) + room.Plain
 }

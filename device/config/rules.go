@@ -41,9 +41,11 @@ func oneOf(r *report, path, value string, choices ...string) {
 	r.add(path, what, "write one of "+strings.Join(choices, ", "))
 }
 
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 // usable reports whether a can be a station's address.
 func usable(a netip.Addr) bool {
-	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a != broadcast
 }
 
 // checkIfName reports a name that the kernel does not accept for a network device.

@@ -28,9 +28,9 @@ type Ports interface {
 	PortsChanged(now falcon.Time, host cm.PeerID)
 }
 
-// Neighbours resolves an underlay address in advance.
+// Neighbours prepares shards for packets to another NIC.
 type Neighbours interface {
-	Resolve(now falcon.Time, addr netip.Addr)
+	Resolve(now falcon.Time, to netip.AddrPort)
 }
 
 // Shards passes Answers and Decisions to the functions of each shard, in order: Connector.Answer and
@@ -43,9 +43,9 @@ type Shards interface {
 // Decision is a decision of the connection manager for a function.
 type Decision struct {
 	cm.Output
-	Epoch    uint32     // epoch of the function that it is for
-	Underlay netip.Addr // of the NIC at the other end of a connection to be opened; unset: this NIC
-	Keys     Receiving  // of a connection to be opened with another NIC
+	Epoch    uint32         // epoch of the function that it is for
+	Underlay netip.AddrPort // where the NIC at the other end of a connection to be opened receives; unset: this NIC
+	Keys     Receiving      // of a connection to be opened with another NIC
 }
 
 // Receiving is the receive side of a connection's keys, which this NIC has issued.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
@@ -20,8 +21,8 @@ type side struct {
 	cids     *CIDs
 	outputs  []cm.Output
 	answers  []Answer
-	to       []netip.Addr // of outputs
-	resolved []netip.Addr
+	to       []netip.AddrPort // of outputs
+	resolved []netip.AddrPort
 	keys     []cm.OutputKind
 	ports    int
 	forgot   int
@@ -44,11 +45,11 @@ func (s *side) RxSA(cm.Use) (cm.SA, error) {
 func (s *side) ForgetSAs(cm.PeerID)                         { s.forgot++ }
 func (s *side) HandleKeys(_ falcon.Time, o *cm.Output)      { s.keys = append(s.keys, o.Kind) }
 func (s *side) PortsChanged(falcon.Time, cm.PeerID)         { s.ports++ }
-func (s *side) Resolve(_ falcon.Time, a netip.Addr)         { s.resolved = append(s.resolved, a) }
+func (s *side) Resolve(_ falcon.Time, a netip.AddrPort)     { s.resolved = append(s.resolved, a) }
 func (s *side) log(falcon.Time, slog.Level, string, ...any) {}
 
 // take returns the outputs so far, and their destinations.
-func (s *side) take() ([]cm.Output, []netip.Addr) {
+func (s *side) take() ([]cm.Output, []netip.AddrPort) {
 	o, to := s.outputs, s.to
 	s.outputs, s.to = nil, nil
 	return o, to
@@ -60,7 +61,9 @@ func gid(host, n byte) [16]byte {
 
 func function(host, n byte) uint32 { return uint32(host)<<16 | uint32(n) }
 
-func underlayOf(host byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, host}) }
+func underlayOf(host byte) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, host}), underlay.SealedPort)
+}
 
 // newSides returns two NICs whose shards have numbers other than 0, each with two functions.
 func newSides(t *testing.T) [2]*side {
@@ -185,7 +188,7 @@ func TestTwoManagersConnectFunctions(t *testing.T) {
 					continue
 				}
 				opened++
-				want := netip.Addr{}
+				want := netip.AddrPort{}
 				if !inside {
 					want = underlayOf(3 - s.cfg.Host)
 				}

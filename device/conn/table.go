@@ -181,7 +181,7 @@ type Slot struct {
 
 	Peer     cm.PeerID
 	PeerName string
-	Underlay netip.Addr     // of the peer
+	Underlay netip.AddrPort // where the peer receives
 	Inner    underlay.Inner // inner header of sent packets; Src is the address of our function that the peer knows
 	Credits  *credit.Node   // the connection's, below its function's
 
@@ -251,7 +251,7 @@ type Opening struct {
 	Owner    *Owner
 	User     User
 	Inner    underlay.Inner // inner header of packets that we send
-	Underlay netip.Addr     // of the peer; unset: the peer is this NIC
+	Underlay netip.AddrPort // where the peer receives; unset: the peer is this NIC
 
 	Receiving Receiving // keys that we issued to the peer; only with another NIC
 }
@@ -288,7 +288,7 @@ func (t *Table) Open(now falcon.Time, o *Opening) error {
 }
 
 // MovePeer says that a peer is at another underlay address.
-func (t *Table) MovePeer(peer cm.PeerID, underlay netip.Addr) {
+func (t *Table) MovePeer(peer cm.PeerID, underlay netip.AddrPort) {
 	t.Each(func(s *Slot) {
 		if s.Peer == peer {
 			s.Underlay = underlay

@@ -91,7 +91,7 @@ func (s *shard) open(u *sitter, inside bool) (cid, id uint32, err error) {
 		Inner: underlay.Inner{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.0.2")},
 	}
 	if inside {
-		o.Underlay = netip.Addr{}
+		o.Underlay = netip.AddrPort{}
 	}
 	return cid, s.nextID, s.Open(1, o)
 }

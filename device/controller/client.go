@@ -24,14 +24,14 @@ type Shard interface {
 	// ForgetKeys drops the keys of a peer that lost them with its memory.
 	ForgetKeys(peer cm.PeerID)
 	// SetPeer says where a peer is, which may be new; name is for people.
-	SetPeer(peer cm.PeerID, name string, underlay netip.Addr)
+	SetPeer(peer cm.PeerID, name string, underlay netip.AddrPort)
 	// RemovePeer drops what is left of a peer that is gone.
 	RemovePeer(peer cm.PeerID)
 	// PeerPorts reports that the routes to a peer's ports have changed.
 	PeerPorts(now vtime.Time, peer cm.PeerID)
 	// Resolve asks for the link address of an underlay address that packets will probably go to
 	// soon.
-	Resolve(now vtime.Time, addr netip.Addr)
+	Resolve(now vtime.Time, to netip.AddrPort)
 	// ProbePath sends a probe to a peer, sealed with a key of a tenant.
 	ProbePath(now vtime.Time, peer cm.PeerID, tenant uint32, p pathmtu.Probe)
 

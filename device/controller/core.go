@@ -52,11 +52,11 @@ type Core struct {
 	plain   plain
 	paths   paths
 	credits credits
-	resolve []netip.Addr // underlay addresses of peers that packets will probably go to soon
-	refused uint64       // messages of peers that were refused
-	faults  uint64       // panics while news of peers was handled
-	ends    []cm.PeerID  // peers whose links must end because of that
-	links   []LinkChange // that were not passed on yet
+	resolve []netip.AddrPort // where peers are that packets will probably go to soon
+	refused uint64           // messages of peers that were refused
+	faults  uint64           // panics while news of peers was handled
+	ends    []cm.PeerID      // peers whose links must end because of that
+	links   []LinkChange     // that were not passed on yet
 	jobs    jobs
 	gids    gids
 	untold  bool // functions or ports have changed since peers were told
@@ -170,7 +170,7 @@ func (k *Core) all(o Order) {
 
 // Resolve implements conn.Neighbours. Shards are told of an address once per Step, however many
 // messages the Step has for the peer.
-func (k *Core) Resolve(_ vtime.Time, addr netip.Addr) {
+func (k *Core) Resolve(_ vtime.Time, addr netip.AddrPort) {
 	if !slices.Contains(k.resolve, addr) {
 		k.resolve = append(k.resolve, addr)
 	}

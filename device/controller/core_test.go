@@ -37,15 +37,15 @@ func (s *side) TakeKey(_ vtime.Time, u security.Use, _ cm.SA) { s.say("key of %s
 
 func (s *side) ForgetKeys(peer cm.PeerID) { s.say("forget keys of %s", s.names[peer]) }
 
-func (s *side) PeerPorts(_ vtime.Time, peer cm.PeerID) { s.say("ports of %s", s.names[peer]) }
-func (s *side) Resolve(_ vtime.Time, addr netip.Addr)  { s.say("resolve %s", addr) }
+func (s *side) PeerPorts(_ vtime.Time, peer cm.PeerID)  { s.say("ports of %s", s.names[peer]) }
+func (s *side) Resolve(_ vtime.Time, to netip.AddrPort) { s.say("resolve %s", to.Addr()) }
 func (s *side) ProbePath(_ vtime.Time, peer cm.PeerID, tenant uint32, p pathmtu.Probe) {
 	s.probes = append(s.probes, fmt.Sprintf("%d bytes to %s in tenant %d", p.Size, s.names[peer], tenant))
 }
 
-func (s *side) SetPeer(peer cm.PeerID, name string, underlay netip.Addr) {
+func (s *side) SetPeer(peer cm.PeerID, name string, underlay netip.AddrPort) {
 	s.names[peer] = name
-	s.say("peer %s at %s", name, underlay)
+	s.say("peer %s at %s", name, underlay.Addr())
 }
 
 func (s *side) RemovePeer(peer cm.PeerID) {
@@ -144,7 +144,7 @@ func TestAPeersKeyGoesToTheShardItNames(t *testing.T) {
 func TestAnAddressIsResolvedOncePerStep(t *testing.T) {
 	n := newNIC(t)
 	for _, a := range []string{"10.99.0.2", "10.99.0.3", "10.99.0.2"} {
-		n.Resolve(n.now, netip.MustParseAddr(a))
+		n.Resolve(n.now, netip.AddrPortFrom(netip.MustParseAddr(a), 1000))
 	}
 	both := "resolve 10.99.0.2, resolve 10.99.0.3"
 	if told := n.told(); told != [2]string{both, both} {

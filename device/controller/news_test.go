@@ -122,7 +122,7 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 	n := newNIC(t, func(c *config.Config) {
 		c.Peers[0].Functions = []config.PeerFunction{{Tenant: tenant, Address: hosts}}
 		third := c.Peers[0]
-		third.Host, third.Underlay, third.Identity = 3, netip.MustParseAddr("10.99.0.3"), "vnic://test/host/3"
+		third.Host, third.Underlay.AddrPort, third.Identity = 3, netip.MustParseAddrPort("10.99.0.3:1000"), "vnic://test/host/3"
 		third.Functions = []config.PeerFunction{{Tenant: tenant, Address: netip.MustParseAddr("192.168.100.31")}}
 		c.Peers = append(c.Peers, third)
 	})
@@ -209,7 +209,7 @@ const (
 func newListener(t *testing.T) *nic {
 	n := newNIC(t, func(c *config.Config) {
 		other := c.Peers[0]
-		other.Host, other.Underlay, other.Identity = 3, netip.MustParseAddr("10.99.0.3"), "vnic://test/host/3"
+		other.Host, other.Underlay.AddrPort, other.Identity = 3, netip.MustParseAddrPort("10.99.0.3:1000"), "vnic://test/host/3"
 		c.Peers = append(c.Peers, other)
 	})
 	client := n.Client(1)

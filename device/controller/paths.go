@@ -41,7 +41,7 @@ func (k *Core) pathChanged(id cm.PeerID) {
 	case !shared:
 		p.prober = nil // what was found stays until it is found again
 	case p.prober == nil:
-		p.prober = pathmtu.New(k.cfg.NIC.Uplink.MTU, k.cfg.NIC.Uplink.Address.Addr().Is6())
+		p.prober = pathmtu.New(k.cfg.NIC.Uplink.MTU, k.cfg.NIC.Uplink.Own().Is6())
 		k.paths.due = vtime.LongAgo
 	}
 }

@@ -212,14 +212,14 @@ func (p *Peers) nextID() cm.PeerID {
 // describe returns a peer as the connection manager sees it.
 func (p *Peers) describe(peer *Peer) cm.Peer {
 	c := &peer.Is
-	return cm.Peer{ID: peer.ID, Name: peer.Name, Host: c.Host, Underlay: c.Underlay, Tenants: c.Tenants, MayHave: func(a cm.Address, host cm.HostID) string {
+	return cm.Peer{ID: peer.ID, Name: peer.Name, Host: c.Host, Underlay: c.Underlay.AddrPort, Tenants: c.Tenants, MayHave: func(a cm.Address, host cm.HostID) string {
 		return p.owners.Refuses(peer.Name, host, a.Tenant, a.IP())
 	}}
 }
 
 // tell informs the shards and the link of a new or changed peer.
 func (p *Peers) tell(peer *Peer) {
-	id, name, underlay := peer.ID, peer.Name, peer.Is.Underlay
+	id, name, underlay := peer.ID, peer.Name, peer.Is.Underlay.AddrPort
 	p.core.all(func(to Shard, _ vtime.Time) { to.SetPeer(id, name, underlay) })
 	p.core.links = append(p.core.links, LinkChange{Peer: peer})
 }

@@ -23,7 +23,7 @@ func (k *Core) DescribePeers(links Links) (list []control.Peer) {
 	for _, peer := range k.Peers.sorted() {
 		p := info[peer.ID]
 		v := control.Peer{
-			Name: peer.Name, Host: p.Host, Underlay: p.Underlay.String(), Identity: peer.Is.Identity, Tenants: p.Tenants,
+			Name: peer.Name, Host: p.Host, Underlay: config.Place{AddrPort: p.Underlay}.String(), Identity: peer.Is.Identity, Tenants: p.Tenants,
 			Up: p.Up, Functions: p.Offers, Refused: p.Functions.Count + p.Ports.Count, Connections: p.Connections, Note: k.note(&p),
 			PathMTU: k.pathMTU(peer.ID),
 		}

@@ -219,11 +219,14 @@ var OfUplink = table[*tap.Stats]{
 	counter("uplink.rx_bytes", "Bytes received by the uplink's device.", func(s *tap.Stats) uint64 { return s.RxBytes }),
 	counter("uplink.rx_dropped", "Frames that the uplink's device did not give whole.", func(s *tap.Stats) uint64 { return s.RxDropped }),
 	counter("uplink.rx_frames", "Frames received by the uplink's device.", func(s *tap.Stats) uint64 { return s.RxFrames }),
+	counter("uplink.rx_overflowed", "Packets dropped because the buffer of the uplink's socket was full.", func(s *tap.Stats) uint64 { return s.RxOverflowed }),
 	counter("uplink.rx_superframes", "Frames received that hold several packets.", func(s *tap.Stats) uint64 { return s.RxSuperframes }),
 	counter("uplink.tx_bytes", "Bytes sent by the uplink's device.", func(s *tap.Stats) uint64 { return s.TxBytes }),
 	counter("uplink.tx_dropped", "Frames that the uplink's device did not take.", func(s *tap.Stats) uint64 { return s.TxDropped }),
 	counter("uplink.tx_frames", "Frames sent by the uplink's device.", func(s *tap.Stats) uint64 { return s.TxFrames }),
+	counter("uplink.tx_refused", "Packets that the host did not send: it has no route, or forbids them.", func(s *tap.Stats) uint64 { return s.TxRefused }),
 	counter("uplink.tx_superframes", "Frames sent that hold several packets.", func(s *tap.Stats) uint64 { return s.TxSuperframes }),
+	counter("uplink.tx_too_long", "Packets longer than the host's interface takes.", func(s *tap.Stats) uint64 { return s.TxTooLong }),
 }
 
 // OfLinks is the table of the counters of the links to peers.

@@ -19,7 +19,7 @@ func IPVersions(outer, inner int) func(i int, c *config.Config) {
 	return func(i int, c *config.Config) {
 		if outer == 6 {
 			c.Uplink.Address = netip.MustParsePrefix(fmt.Sprintf("fd00::%d/64", i+1))
-			c.Peers[0].Underlay = netip.MustParseAddr(fmt.Sprintf("fd00::%d", 2-i))
+			c.Peers[0].Underlay.AddrPort = netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("fd00::%d", 2-i)), underlay.SealedPort)
 		}
 		if inner == 6 {
 			for j := range c.Functions[0].VFs {

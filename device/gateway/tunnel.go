@@ -19,7 +19,7 @@ type reach struct {
 // Remote says who and where a peer is.
 type Remote struct {
 	Name     string
-	Underlay netip.Addr
+	Underlay netip.AddrPort // where it receives
 }
 
 // Tunnel leads to a peer's functions in a tenant.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/thread"
-	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -136,7 +135,7 @@ func (b *busy) turn(i int, s *busyShard, each func(nic int, at falcon.Time)) {
 // receiver returns the shard of a NIC that a frame is for.
 func (b *busy) receiver(i int, frame []byte) *busyShard {
 	to := 0
-	if sealed, ok := underlay.Sealed(frame); ok && len(b.shards[i]) > 1 {
+	if sealed, ok := b.shards[i][0].uplink.underlay.Peek(frame); ok && len(b.shards[i]) > 1 {
 		to = b.shards[i][0].others.shardOf(sealed)
 	}
 	return &b.shards[i][to]

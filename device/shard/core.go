@@ -101,7 +101,7 @@ func (o Orders) ForgetKeys(peer cm.PeerID) {
 
 // SetPeer says where a peer is, which may be new. Packets of its connections and tunnels go there
 // from now on.
-func (o Orders) SetPeer(id cm.PeerID, name string, underlay netip.Addr) {
+func (o Orders) SetPeer(id cm.PeerID, name string, underlay netip.AddrPort) {
 	p := o.s.peers[id]
 	if p == nil {
 		p = &peer{id: id}
@@ -141,7 +141,7 @@ func (o Orders) PeerPorts(now falcon.Time, id cm.PeerID) {
 }
 
 // Resolve asks for the link address of an underlay address early: packets will probably follow.
-func (o Orders) Resolve(now falcon.Time, addr netip.Addr) { o.s.uplink.underlay.Resolve(now, addr) }
+func (o Orders) Resolve(now falcon.Time, to netip.AddrPort) { o.s.uplink.underlay.Resolve(now, to) }
 
 // ProbePath sends a probe to a peer, sealed with a key of a tenant.
 func (o Orders) ProbePath(now falcon.Time, peer cm.PeerID, tenant uint32, p pathmtu.Probe) {

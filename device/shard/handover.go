@@ -17,11 +17,12 @@ import (
 // others connects a shard with the other shards of the NIC: it passes frames to them and takes
 // theirs.
 type others struct {
-	rings  *handover.End
-	index  int // of this shard
-	opener *security.Opener
-	encap  security.Encap
-	drops  *dropCounts
+	rings    *handover.End
+	index    int // of this shard
+	underlay underlay.Layer
+	opener   *security.Opener
+	encap    security.Encap
+	drops    *dropCounts
 
 	wakes []waker // by shard
 	frame handover.Frame
@@ -88,7 +89,7 @@ const several = -1
 
 // target returns the shard that a frame of the uplink is for.
 func (o *others) target(frame []byte, segment int) int {
-	sealed, ok := underlay.Sealed(frame)
+	sealed, ok := o.underlay.Peek(frame)
 	if !ok {
 		return o.index
 	}

@@ -240,7 +240,7 @@ func TestFrameGoesToTheShardOfItsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	const own, n = 1, 100
-	o := &others{rings: handover.New(3)[own], index: own, opener: keys.Opener(own), encap: security.Tunnel{}}
+	o := &others{rings: handover.New(3)[own], index: own, underlay: new(underlay.Stack), opener: keys.Opener(own), encap: security.Tunnel{}}
 	o.cut = make([]byte, 2000)
 	frame := func(sealed ...[]byte) []byte {
 		f := make([]byte, underlay.Headroom, 2000)

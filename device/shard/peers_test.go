@@ -247,7 +247,7 @@ func TestAPeerThatMovesKeepsItsConnections(t *testing.T) {
 	exchange(t, a, b, 5000)
 	list := slices.Clone(v.cores[0].Peers.List())
 	was := list[0].Underlay
-	list[0].Underlay = netip.MustParseAddr("10.99.0.77")
+	list[0].Underlay.AddrPort = netip.MustParseAddrPort("10.99.0.77:1000")
 	v.setPeers(0, list...)
 	a.send(abi.OpWrite, 0, 100, b, 0)
 	v.idle(1e6)

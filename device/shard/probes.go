@@ -62,7 +62,7 @@ func (x *probes) send(now falcon.Time, to cm.PeerID, tenant uint32, p pathmtu.Pr
 		x.drops.count(dropTxSeal)
 		return
 	}
-	x.uplink.send(now, outer{to: peer.underlay, port: probePort}, b, 0, sealed)
+	x.uplink.send(now, outer{to: peer.underlay, path: probePort}, b, 0, sealed)
 }
 
 // take takes an opened packet of the gateway class if it is a probe.

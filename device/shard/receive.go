@@ -171,7 +171,7 @@ func (r *receiver) receiveFalcon(now falcon.Time, d *underlay.Datagram, o *secur
 // addresses of the functions or, in transport mode, of the NICs.
 func addressed(c *conn.Slot, d *underlay.Datagram, p *security.Packet) bool {
 	if p.Whole == nil {
-		return d.Src == c.Underlay
+		return d.Src == c.Underlay.Addr()
 	}
 	return p.Inner.Src == c.Inner.Dst && p.Inner.Dst == c.Inner.Src
 }
@@ -186,8 +186,8 @@ func (r *receiver) receiveFor(now falcon.Time, d *underlay.Datagram, o *security
 	if !r.drops.taken(why) {
 		return
 	}
-	if newest && d.Src == c.Underlay {
-		r.uplink.underlay.Authenticated(now, d)
+	if newest && d.Src == c.Underlay.Addr() {
+		r.uplink.underlay.Authenticated(now, d.Src, d.From)
 	}
 	if !c.Owner.LinkUp {
 		r.drops.count(dropLinkDown)
@@ -237,8 +237,8 @@ func (r *receiver) receivePlain(now falcon.Time, d *underlay.Datagram, o *securi
 	if t == nil {
 		return
 	}
-	if d.Src == t.Underlay {
-		r.uplink.underlay.Authenticated(now, d)
+	if d.Src == t.Underlay.Addr() {
+		r.uplink.underlay.Authenticated(now, d.Src, d.From)
 	}
 	r.capture.plain(r.gw, captureIn, now, t, packet)
 	r.gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
@@ -331,7 +331,7 @@ func (g *guard) survive(now falcon.Time, what string, frame []byte) {
 type peer struct {
 	id       cm.PeerID
 	name     string
-	underlay netip.Addr
+	underlay netip.AddrPort // where it receives
 
 	probesSince falcon.Time // when probes were first counted
 	probes      int         // probes that came in the second after that

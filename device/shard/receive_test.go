@@ -42,7 +42,7 @@ func forge(v *virtual, a *driver, change func(c *conn.Slot, falcon []byte)) []by
 		v.t.Fatal(err)
 	}
 	b = b[at:]
-	total, ok := s.uplink.underlay.Output(v.now, c.Underlay, srcPort(&c), true, b, sealed)
+	total, ok := s.uplink.underlay.Output(v.now, c.Underlay, srcPort(&c), underlay.ECT0, b, sealed)
 	if !ok {
 		v.t.Fatal("not resolved")
 	}

@@ -119,7 +119,7 @@ func Join(shards []*Shard) {
 	for i, end := range handover.New(len(shards)) {
 		s := shards[i]
 		o := &others{
-			rings: end, index: i, opener: s.in.opener, encap: s.in.encap, drops: &s.drops, cut: make([]byte, s.cfg.Uplink.MTU+tap.FrameOverhead),
+			rings: end, index: i, underlay: s.uplink.underlay, opener: s.in.opener, encap: s.in.encap, drops: &s.drops, cut: make([]byte, s.cfg.Uplink.MTU+tap.FrameOverhead),
 		}
 		for _, other := range shards {
 			o.wakes = append(o.wakes, waker{&other.inbox})

@@ -40,23 +40,31 @@ const (
 // (docs/wire.md).
 const sealedTTL = 255
 
-// uplink is a shard's end of the uplink: the underlay's stack, and the frames to be sent.
+// uplink is a shard's end of the uplink: the layer that knows the frames of its device, and the
+// frames to be sent.
 type uplink struct {
-	underlay *underlay.Stack
+	underlay underlay.Layer
 	tx       *tap.Queue
 	capture  *captures
 }
 
 func newUplink(cfg *config.Config, capture *captures) (*uplink, error) {
-	c := underlay.Config{MAC: cfg.Uplink.MAC, Addr: cfg.Uplink.Address, Gateway: cfg.Uplink.Gateway, MTU: cfg.Uplink.MTU}
-	for _, n := range cfg.Uplink.Neighbours {
-		c.Neighbours = append(c.Neighbours, underlay.Neighbour{Addr: n.Address, MAC: underlay.MAC(n.MAC)})
-	}
-	stack, err := underlay.New(c)
+	layer, err := newLayer(&cfg.Uplink)
 	if err != nil {
 		return nil, fmt.Errorf("uplink: %w", err)
 	}
-	return &uplink{underlay: stack, tx: tap.NewQueue(txSlots, txBufferSize(cfg)), capture: capture}, nil
+	return &uplink{underlay: layer, tx: tap.NewQueue(txSlots, txBufferSize(cfg)), capture: capture}, nil
+}
+
+func newLayer(u *config.Uplink) (underlay.Layer, error) {
+	if u.Type == config.UplinkUDP {
+		return underlay.NewSocket(u.Listen, u.MTU)
+	}
+	c := underlay.Config{MAC: u.MAC, Addr: u.Address, Gateway: u.Gateway, MTU: u.MTU}
+	for _, n := range u.Neighbours {
+		c.Neighbours = append(c.Neighbours, underlay.Neighbour{Addr: n.Address, MAC: underlay.MAC(n.MAC)})
+	}
+	return underlay.New(c)
 }
 
 // txBufferSize returns the room for one frame: the most that the uplink takes, or that the
@@ -83,8 +91,8 @@ func (u *uplink) speak(now falcon.Time) bool {
 
 // outer holds values for the outer headers of a sealed packet.
 type outer struct {
-	to    netip.Addr
-	port  uint16 // UDP source port
+	to    netip.AddrPort
+	path  uint16 // UDP source port
 	class uint8  // TOS or traffic class
 }
 
@@ -92,7 +100,7 @@ type outer struct {
 // follow. It returns false if the frame is not sent now: the underlay keeps it until the neighbour
 // answers, or has counted a drop.
 func (u *uplink) send(now falcon.Time, o outer, b []byte, at, sealed int) bool {
-	total, ok := u.underlay.OutputClass(now, o.to, o.port, o.class, b[at:], sealed)
+	total, ok := u.underlay.Output(now, o.to, o.path, o.class, b[at:], sealed)
 	if !ok {
 		return false
 	}

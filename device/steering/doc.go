@@ -1,15 +1,17 @@
-// Package steering generates the program with which the kernel puts each frame into the queue of
-// the shard that the frame is for, before it is opened.
+// Package steering generates the programs with which the kernel gives each frame, or each datagram,
+// to the shard that it is for, before it is opened.
 //
-//	frame to the TAP ─▶ program ─┬─ Falcon class: shard of the CID  ─┬─▶ queue k, shard k's
-//	                             ├─ gateway class: SPI mod shards   ─┘
-//	                             └─ anything else (ARP, neighbour discovery) ─▶ queue 0
+//	frame to the TAP ──────┐             ┌─ Falcon class: shard of the CID  ─┬─▶ queue or socket k,
+//	datagram to a socket ──┴─▶ program ──┼─ gateway class: SPI mod shards   ─┘   shard k's
+//	                                     └─ anything else (ARP, neighbour discovery) ─▶ queue 0
 //
-// The program is eBPF of the socket filter kind, as tun accepts it (TUNSETSTEERINGEBPF, Linux
-// 4.16). The fields that it reads are not authenticated. A shard checks which shard a packet
-// belongs to, and hands it over if the kernel chose wrongly or does not support the program.
+// The program of a TAP is eBPF of the socket filter kind, as tun accepts it (TUNSETSTEERINGEBPF,
+// Linux 4.16). That of sockets is classic BPF (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5): loading eBPF
+// needs rights that a NIC on sockets can do without. The fields that they read are not
+// authenticated. A shard checks which shard a packet belongs to, and hands it over if the kernel
+// chose wrongly or does not support the program.
 //
 // # Ownership and concurrency
 //
-// Program is a pure function.
+// Program and Sockets are pure functions.
 package steering

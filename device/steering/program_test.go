@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/steering"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/device/udp"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 )
@@ -57,6 +59,11 @@ func falcon(transport, v6 bool, cid uint32) []byte {
 	return append(binary.BigEndian.AppendUint32(b, 1<<28|cid), make([]byte, 40)...)
 }
 
+// gateway returns a sealed packet of the gateway class.
+func gateway(spi uint32) []byte {
+	return append((&psp.Header{NextHeader: psp.NextHeaderIPv4, CryptOffset: 2, HasVC: true, SPI: spi}).Append(nil), make([]byte, 60)...)
+}
+
 // TestKernelSteers: the kernel puts every kind of frame into the queue of its shard, as this
 // program's own reading of the CID says.
 func TestKernelSteers(t *testing.T) {
@@ -99,9 +106,6 @@ func testKernelSteers(t *testing.T, transport bool, shards int) {
 			t.Skip(err) // this kernel lets nobody load programs; shards hand frames over
 		}
 		t.Fatal(err)
-	}
-	gateway := func(spi uint32) []byte {
-		return append((&psp.Header{NextHeader: psp.NextHeaderIPv4, CryptOffset: 2, HasVC: true, SPI: spi}).Append(nil), make([]byte, 60)...)
 	}
 	encap := security.Encap(security.Tunnel{})
 	if transport {
@@ -166,5 +170,50 @@ func TestProgramIsShort(t *testing.T) {
 		if len(code) > 100 {
 			t.Errorf("%d instructions", len(code))
 		}
+	}
+}
+
+// TestKernelSteersDatagrams: the kernel gives every kind of datagram to the socket of its shard.
+func TestKernelSteersDatagrams(t *testing.T) {
+	const shards = 3
+	for _, transport := range []bool{false, true} {
+		free, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := free.LocalAddr().(*net.UDPAddr).AddrPort()
+		free.Close()
+		ports, err := udp.Open(udp.Config{Listen: at, MTU: 1500, Shards: shards, Steer: steering.Sockets(transport, shards)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, err := net.Dial("udp", at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		bufs, got := [][]byte{make([]byte, tap.BufferSize(ports[0]))}, make([]tap.Received, 1)
+		send := func(packet []byte, want int) {
+			t.Helper()
+			if _, err := from.Write(packet); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(ports[want].FD()), Events: unix.POLLIN}}, 10_000); err != nil && err != unix.EINTR {
+				t.Fatal(err)
+			}
+			if n, err := ports[want].Read(bufs, got); n != 1 || err != nil {
+				t.Errorf("transport %v: a packet for shard %d is not in its socket: %v", transport, want, err)
+			}
+		}
+		for shard := range shards {
+			for _, v6 := range []bool{false, true} {
+				send(falcon(transport, v6, uint32(shard)<<20|0x4123), shard)
+			}
+			send(gateway(uint32(shard+30)), (shard+30)%shards)
+		}
+		send([]byte{1}, 0) // ends before its header
+		for _, p := range ports {
+			p.Close()
+		}
+		from.Close()
 	}
 }

@@ -70,6 +70,11 @@ type Stats struct {
 	TxFrames, TxBytes    uint64
 	RxDropped, TxDropped uint64 // malformed, too long, or no room
 
+	// On sockets:
+	RxOverflowed uint64 // dropped by the kernel, because the buffer was full
+	TxTooLong    uint64 // longer than the interface takes
+	TxRefused    uint64 // without a route, or forbidden
+
 	RxSuperframes, TxSuperframes uint64
 }
 

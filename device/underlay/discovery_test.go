@@ -93,7 +93,7 @@ func TestAdvertisements(t *testing.T) {
 		"asked, it says another's address": {probing, true, false, flagSolicited, probing, false},
 	} {
 		a := newStack6(t, macA, ip6A)
-		a.Resolve(0, ip6B)
+		a.Resolve(0, sealedAt(ip6B))
 		nb := a.neighbours[ip6B]
 		if tc.state != incomplete {
 			a.believe(0, nb, macB)

@@ -1,12 +1,17 @@
-// Package underlay is the NIC's own small network stack on the uplink: Ethernet, ARP, IPv4 and UDP
-// for one IPv4 address, or neighbour discovery (RFC 4861), IPv6 and UDP for one IPv6 address,
-// enough to carry PSP datagrams between NICs (PSP in UDP port 1000). It is sans-I/O: frames and the
-// time come in as arguments.
+// Package underlay carries sealed datagrams between NICs: PSP in UDP, over IPv4 or IPv6. Above it one
+// thinks in datagrams: to which peer, by which of the paths to it, with which marks; it came from
+// there, marked so (Layer). Below it are the frames of the uplink's device.
 //
-//	uplink frame ─▶ Input ─┬─▶ Datagram (PSP bytes, borrowed from the frame)
-//	                       └─▶ ARP, ND: neighbours, replies ───┐
+//	                  ┌ Layer ───────────────────────────────────────────────┐
+//	uplink frame ─▶ Input ─┬─▶ Datagram (PSP bytes, borrowed from the frame) │
+//	                  │    └─▶ ARP, ND: neighbours, replies ───┐             │
 //	PSP bytes ─▶ Output ─┬─▶ frame complete in place           ├─▶ Next ─▶ frames to send
-//	                     └─▶ neighbour unknown: parked, asked ─┘
+//	                  │  └─▶ neighbour unknown: parked, asked ─┘             │
+//	                  └──────────────────────────────────────────────────────┘
+//
+// Stack is the NIC's own small network stack on an Ethernet port: Ethernet, ARP, IPv4 and UDP for
+// one IPv4 address, or neighbour discovery (RFC 4861), IPv6 and UDP for one IPv6 address. It is
+// sans-I/O: frames and the time come in as arguments.
 //
 // Everything that input from outside can fill is bounded: neighbours, parked frames, queued ARP and
 // ND packets. A frame that is malformed or not for this address is dropped and counted by Verdict.
@@ -17,6 +22,6 @@
 //
 // The package also contains the inner IP header of PSP tunnel mode (inner.go).
 //
-// Ownership: a Stack belongs to one goroutine (the shard). Input and Output do not allocate once a
+// Ownership: a Layer belongs to one goroutine (the shard). Input and Output do not allocate once a
 // neighbour is known.
 package underlay

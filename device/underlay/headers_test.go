@@ -36,7 +36,7 @@ func TestMarkCE(t *testing.T) {
 		for _, ect := range []bool{true, false} {
 			frame := make([]byte, a.Headroom()+5)
 			copy(frame[a.Headroom():], "hello")
-			n, ok := a.Output(second, netip.MustParsePrefix(net[1]).Addr(), 0xC000, ect, frame, 5)
+			n, ok := a.Output(second, sealedAt(netip.MustParsePrefix(net[1]).Addr()), 0xC000, classOf(ect), frame, 5)
 			if !ok {
 				t.Fatal("not sent")
 			}
@@ -73,7 +73,7 @@ func newStack4or6(t *testing.T, mac MAC, prefix string) *Stack {
 // introduceTo makes a learn b's Ethernet address.
 func introduceTo(t *testing.T, a, b *Stack, addr netip.Addr) {
 	t.Helper()
-	a.Output(second, addr, 0xC000, true, make([]byte, a.Headroom()+1), 1)
+	a.Output(second, sealedAt(addr), 0xC000, ECT0, make([]byte, a.Headroom()+1), 1)
 	pump(t, second, a, b)
 }
 

@@ -71,7 +71,7 @@ func TestSealedIsUDP(t *testing.T) {
 		port           uint16
 		want           bool
 	}{{0x45, 17, SealedPort, true}, {0x45, 6, SealedPort, false}, {0x46, 17, SealedPort, false}, {0x45, 17, SealedPort + 1, false}} {
-		if p, ok := Sealed(frame(c.version, c.proto, c.port)); ok != c.want || ok && len(p) != 20 {
+		if p, ok := new(Stack).Peek(frame(c.version, c.proto, c.port)); ok != c.want || ok && len(p) != 20 {
 			t.Errorf("%+v: %v, %d bytes", c, ok, len(p))
 		}
 	}

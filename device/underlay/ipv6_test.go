@@ -30,7 +30,7 @@ func payload6(text string) (frame []byte, n int) {
 func introduce6(t testing.TB, now int64, a, b *Stack) {
 	t.Helper()
 	f, n := payload6("hello")
-	if _, ok := a.Output(now, b.addr, 0xC000, false, f, n); ok {
+	if _, ok := a.Output(now, sealedAt(b.addr), 0xC000, 0, f, n); ok {
 		t.Fatal("sent without an address")
 	}
 	if _, got := pump(t, now, a, b); len(got) != 1 || got[0] != "hello" {
@@ -80,7 +80,7 @@ func group(a netip.Addr) netip.Addr { return netip.AddrFrom16(solicitedNode(a.As
 func TestIPv6MatchesGopacket(t *testing.T) {
 	a, b := newStack6(t, macA, ip6A), newStack6(t, macB, ip6B)
 	f, n := payload6("0123456789")
-	a.Output(0, ip6B, 0xC007, true, f, n)
+	a.Output(0, sealedAt(ip6B), 0xC007, ECT0, f, n)
 	out := make([]byte, 1514)
 	ask := bytes.Clone(out[:a.Next(out)])
 	if want := ndFrame(t, MAC{0x33, 0x33, 0xff, 0, 0, 2}, macA, ip6A, group(ip6B), ip6B, ndSolicit, 0, true, 255); !bytes.Equal(ask, want) {
@@ -189,7 +189,7 @@ func TestNeighbourDiscoveryLearns(t *testing.T) {
 	introduce6(t, 0, a, b)
 	to := func(now int64) MAC {
 		f, n := payload6("x")
-		if _, ok := a.Output(now, ip6B, 1, false, f, n); !ok {
+		if _, ok := a.Output(now, sealedAt(ip6B), 1, 0, f, n); !ok {
 			t.Fatal("not sent")
 		}
 		return MAC(f[:6])
@@ -206,7 +206,7 @@ func TestNeighbourDiscoveryLearns(t *testing.T) {
 	if a.Advance(second + rivalEvery); to(2*second) != macC {
 		t.Error("not tried with override")
 	}
-	a.Authenticated(2*second, &Datagram{Src: ip6B, From: macC})
+	a.Authenticated(2*second, ip6B, macC)
 	if m := to(40 * second); m != macC || a.Next(out) != ndFrameLen || MAC(out[:6]) != macC {
 		t.Error("no unicast solicitation to refresh")
 	}
@@ -214,11 +214,11 @@ func TestNeighbourDiscoveryLearns(t *testing.T) {
 		t.Error("a solicited answer without an option does not confirm")
 	}
 	f, n := payload6("far")
-	a.Output(0, netip.MustParseAddr("2001:db8::1"), 1, false, f, n)
+	a.Output(0, sealedAt(netip.MustParseAddr("2001:db8::1")), 1, 0, f, n)
 	if n := a.Next(out); n == 0 || [16]byte(out[ethLen+ipv6Len+8:n]) != netip.MustParseAddr("fd00::fe").As16() {
 		t.Error("did not ask for the gateway")
 	}
-	if a.Output(0, ipB, 1, false, f, n); a.Stats()[DropRoute] != 1 {
+	if a.Output(0, sealedAt(ipB), 1, 0, f, n); a.Stats()[DropRoute] != 1 {
 		t.Error("sent to an IPv4 address")
 	}
 }
@@ -253,7 +253,7 @@ func TestIPv6InputDrops(t *testing.T) {
 		"port":               {func(f []byte) { f[57]++ }, DropPort},
 	} {
 		f, n := payload6("a PSP packet")
-		if _, ok := a.Output(0, ip6B, 1, false, f, n); !ok {
+		if _, ok := a.Output(0, sealedAt(ip6B), 1, 0, f, n); !ok {
 			t.Fatal("not sent")
 		}
 		tc.edit(f)
@@ -277,7 +277,7 @@ func TestIPv6Bounds(t *testing.T) {
 	}
 	f, n := payload6("x")
 	for i := range 3 * maxNeighbours {
-		a.Output(0, addr(2, i), 1, false, f, n)
+		a.Output(0, sealedAt(addr(2, i)), 1, 0, f, n)
 	}
 	if len(a.neighbours) != maxNeighbours || a.parked != maxParked {
 		t.Fatalf("%d entries, %d parked", len(a.neighbours), a.parked)
@@ -314,7 +314,7 @@ func TestIPv6NoAllocations(t *testing.T) {
 	inner := Inner{Src: ip6A, Dst: ip6B}
 	if n := testing.AllocsPerRun(100, func() {
 		inner.Append(f[:HeadroomIPv6-40], n)
-		if _, ok := a.Output(0, ip6B, 1, true, f, n); !ok {
+		if _, ok := a.Output(0, sealedAt(ip6B), 1, ECT0, f, n); !ok {
 			t.Fatal("not sent")
 		}
 		if _, v := b.Input(0, f); v != Deliver {
@@ -332,7 +332,7 @@ func FuzzInput6(f *testing.F) {
 	a, b := newStack6(f, macA, ip6A), newStack6(f, macB, ip6B)
 	introduce6(f, 0, a, b)
 	frame, n := payload6("a PSP packet")
-	a.Output(0, ip6B, 1, true, frame, n)
+	a.Output(0, sealedAt(ip6B), 1, ECT0, frame, n)
 	f.Add(frame)
 	f.Add(ndFrame(f, macB, macA, ip6A, ip6B, ip6B, ndSolicit, 0, true, 255))
 	f.Add(ndFrame(f, macB, macA, ip6A, ip6B, ip6A, ndAdvertise, 0x60, true, 255))

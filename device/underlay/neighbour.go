@@ -58,10 +58,10 @@ type neighbour struct {
 	nwaiting  int
 }
 
-// Deadline returns when Advance is due, math.MaxInt64 for never.
+// Deadline implements Layer.
 func (s *Stack) Deadline() int64 { return s.deadline }
 
-// Advance runs the timers of the neighbour table.
+// Advance implements Layer: it runs the timers of the neighbour table.
 func (s *Stack) Advance(now int64) {
 	if now < s.deadline {
 		return
@@ -120,11 +120,10 @@ func (s *Stack) remove(nb *neighbour) {
 	s.recent, s.authentic = way{}, way{}
 }
 
-// Resolve requests the MAC of the next hop to dst in advance, so that the first packets need not
-// wait. It does nothing for an address without a route, while a request is under way, or when the
-// table is full.
-func (s *Stack) Resolve(now int64, dst netip.Addr) {
-	hop, ok := s.nextHop(dst)
+// Resolve implements Layer: it requests the MAC of the next hop in advance. It does nothing for an
+// address without a route, while a request is under way, or when the table is full.
+func (s *Stack) Resolve(now int64, to netip.AddrPort) {
+	hop, ok := s.nextHop(to.Addr())
 	if !ok {
 		return
 	}
@@ -240,28 +239,28 @@ func (s *Stack) claim(now int64, nb *neighbour, mac MAC) {
 	}
 }
 
-// Authenticated must be called when a datagram's payload was authenticated and is not a replay: the
-// host that delivered it is the one through which its sender is reached.
-func (s *Stack) Authenticated(now int64, d *Datagram) {
-	if nb := s.authentic.nb; nb != nil && s.authentic.dst == d.Src && nb.mac == d.From && nb.rival == (MAC{}) && nb.state == reachable {
+// Authenticated implements Layer: the host that delivered the datagram is the one through which its
+// sender is reached.
+func (s *Stack) Authenticated(now int64, src netip.Addr, from MAC) {
+	if nb := s.authentic.nb; nb != nil && s.authentic.dst == src && nb.mac == from && nb.rival == (MAC{}) && nb.state == reachable {
 		nb.proved, nb.confirmed = now, now
 		return
 	}
-	hop, ok := s.nextHop(d.Src)
+	hop, ok := s.nextHop(src)
 	nb := s.neighbours[hop]
 	if !ok || nb == nil {
 		return
 	}
-	if nb.state != incomplete && nb.mac != d.From && hop != d.Src {
+	if nb.state != incomplete && nb.mac != from && hop != src {
 		return // another MAC of a router
 	}
 	if nb.static {
-		s.authentic = way{d.Src, nb}
+		s.authentic = way{src, nb}
 		return
 	}
 	nb.rival, nb.proved = MAC{}, now
-	s.believe(now, nb, d.From)
-	s.authentic = way{d.Src, nb}
+	s.believe(now, nb, from)
+	s.authentic = way{src, nb}
 }
 
 // believe sets a neighbour's MAC, and releases the frames that wait for it.

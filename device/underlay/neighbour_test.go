@@ -77,7 +77,7 @@ func TestRetryAndGiveUp(t *testing.T) {
 	out := make([]byte, 1514)
 	f, n := payload("x")
 	for range parkedPerPeer + 2 {
-		a.Output(0, ipB, 1, false, f, n)
+		a.Output(0, sealedAt(ipB), 1, 0, f, n)
 	}
 	if a.Stats()[Parked] != parkedPerPeer || a.Stats()[DropParkFull] != 2 {
 		t.Fatalf("%v", a.Stats())
@@ -109,7 +109,7 @@ func TestParkedGoInOrder(t *testing.T) {
 		ip := [4]byte{10, 0, 0, 10 + i}
 		for k := range byte(parkedPerPeer) {
 			f, n := payload(string([]byte{i, k}))
-			a.Output(0, netip.AddrFrom4(ip), 1, false, f, n)
+			a.Output(0, sealedAt(netip.AddrFrom4(ip)), 1, 0, f, n)
 		}
 		a.Next(out) // the request
 		a.Input(0, arpFrame(macA, macC, arp{op: arpReply, senderMAC: macC, senderIP: ip, targetMAC: macA, targetIP: ipA.As4()}))
@@ -128,9 +128,9 @@ func TestParkedGoInOrder(t *testing.T) {
 func TestResolveAhead(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	out := make([]byte, 1514)
-	a.Resolve(0, ipA) // our own: no route
-	a.Resolve(0, ipB)
-	a.Resolve(0, ipB)
+	a.Resolve(0, sealedAt(ipA)) // our own: no route
+	a.Resolve(0, sealedAt(ipB))
+	a.Resolve(0, sealedAt(ipB))
 	if n := a.Next(out); n != arpFrameLen || MAC(out[:6]) != broadcast {
 		t.Fatalf("a request of %d bytes", n)
 	}
@@ -139,16 +139,16 @@ func TestResolveAhead(t *testing.T) {
 	}
 	a.Input(1, arpFrame(macA, macB, arp{op: arpReply, senderMAC: macB, senderIP: ipB.As4(), targetMAC: macA, targetIP: ipA.As4()}))
 	f, n := payload("x")
-	if _, ok := a.Output(2, ipB, 1, false, f, n); !ok || a.Stats()[Parked] != 0 {
+	if _, ok := a.Output(2, sealedAt(ipB), 1, 0, f, n); !ok || a.Stats()[Parked] != 0 {
 		t.Fatalf("not sent at once: %v", a.Stats())
 	}
-	a.Resolve(2*second, ipB)
+	a.Resolve(2*second, sealedAt(ipB))
 	if n := a.Next(out); n != 0 {
 		t.Fatal("asked for a neighbour just confirmed")
 	}
-	a.Output(31*second, ipC, 1, false, f, n) // another neighbour does not matter
+	a.Output(31*second, sealedAt(ipC), 1, 0, f, n) // another neighbour does not matter
 	a.Next(out)
-	a.Resolve(31*second, ipB)
+	a.Resolve(31*second, sealedAt(ipB))
 	if n := a.Next(out); n != arpFrameLen || MAC(out[:6]) != macB {
 		t.Fatal("an old neighbour is not re-confirmed")
 	}
@@ -159,7 +159,7 @@ func TestRefreshExpiryAndMove(t *testing.T) {
 	introduce(t, 0, a, b)
 	send := func(now int64) (MAC, bool) {
 		f, n := payload("x")
-		_, ok := a.Output(now, ipB, 1, false, f, n)
+		_, ok := a.Output(now, sealedAt(ipB), 1, 0, f, n)
 		return MAC(f[:6]), ok
 	}
 	out := make([]byte, 1514)
@@ -178,7 +178,7 @@ func TestRefreshExpiryAndMove(t *testing.T) {
 	if m, ok := send(31 * second); !ok || m != macC {
 		t.Fatalf("after the move: %x %v", m, ok)
 	}
-	a.Authenticated(31*second, &Datagram{Src: ipB, From: macC})
+	a.Authenticated(31*second, ipB, macC)
 	a.Advance(32 * second)
 	if m, _ := send(32 * second); m != macC || a.Deadline() < 60*second {
 		t.Fatalf("after its packets came from there: %x", m)
@@ -207,7 +207,7 @@ func TestRefreshExpiryAndMove(t *testing.T) {
 func TestGatewayIsTheNextHop(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	f, n := payload("far")
-	a.Output(0, netip.MustParseAddr("192.0.2.7"), 1, false, f, n)
+	a.Output(0, sealedAt(netip.MustParseAddr("192.0.2.7")), 1, 0, f, n)
 	out := make([]byte, 1514)
 	if a.Next(out) == 0 {
 		t.Fatal("no request")
@@ -233,9 +233,9 @@ func TestBounds(t *testing.T) {
 	}
 	f, n := payload("x")
 	for i := range 3 * maxNeighbours {
-		a.Output(0, netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1, false, f, n)
+		a.Output(0, sealedAt(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})), 1, 0, f, n)
 	}
-	a.Output(0, netip.AddrFrom4([4]byte{10, 1, 0, 1}), 1, false, f, n)
+	a.Output(0, sealedAt(netip.AddrFrom4([4]byte{10, 1, 0, 1})), 1, 0, f, n)
 	if len(a.neighbours) != maxNeighbours || a.parked != maxParked || a.Stats()[DropNeighbours] == 0 || a.Stats()[DropParkFull] == 0 {
 		t.Fatalf("%d entries, %d parked, %v", len(a.neighbours), a.parked, a.Stats())
 	}
@@ -251,7 +251,7 @@ func TestBounds(t *testing.T) {
 func TestUnusedNeighbour(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	const now = 3600 * second
-	a.Resolve(now, ipB)
+	a.Resolve(now, sealedAt(ipB))
 	a.Input(now, arpFrame(macA, macB, arp{op: arpReply, senderMAC: macB, senderIP: ipB.As4(), targetMAC: macA, targetIP: ipA.As4()}))
 	a.Input(now+50*second, arpFrame(macA, macB, arp{op: arpRequest, senderMAC: macB, senderIP: ipB.As4(), targetIP: ipA.As4()}))
 	for _, c := range []struct{ after, want int }{{51, 1}, {61, 1}, {109, 1}, {111, 0}} {
@@ -272,7 +272,7 @@ func TestClaims(t *testing.T) {
 		t.Helper()
 		a.Advance(now)
 		f, n := payload("x")
-		if _, ok := a.Output(now, ipB, 1, false, f, n); !ok {
+		if _, ok := a.Output(now, sealedAt(ipB), 1, 0, f, n); !ok {
 			return MAC{}
 		}
 		return MAC(f[:6])
@@ -285,7 +285,7 @@ func TestClaims(t *testing.T) {
 	t.Run("packets authenticate from the neighbour", func(t *testing.T) {
 		a := met(t)
 		for now := int64(start); now < start+100*second; now += second {
-			a.Authenticated(now, &Datagram{Src: ipB, From: macB})
+			a.Authenticated(now, ipB, macB)
 			if v := claim(a, now, macC); v != Claim {
 				t.Fatal(v)
 			}
@@ -298,7 +298,7 @@ func TestClaims(t *testing.T) {
 	})
 	t.Run("and then no more", func(t *testing.T) {
 		a := met(t)
-		a.Authenticated(start, &Datagram{Src: ipB, From: macB})
+		a.Authenticated(start, ipB, macB)
 		claim(a, start+provedFor, macC)
 		if m := to(t, a, start+provedFor+rivalEvery-1); m != macB {
 			t.Errorf("tries %x at once", m)
@@ -310,7 +310,7 @@ func TestClaims(t *testing.T) {
 		if seen[macB] < 4 || seen[macC] < 4 {
 			t.Errorf("not both are tried in turn: %v", seen)
 		}
-		a.Authenticated(start+provedFor+second, &Datagram{Src: ipB, From: macB})
+		a.Authenticated(start+provedFor+second, ipB, macB)
 		for now := int64(start + provedFor + second); now < start+provedFor+4*second; now += second / 10 {
 			if m := to(t, a, now); m != macB {
 				t.Fatalf("sends to %x", m)
@@ -319,25 +319,25 @@ func TestClaims(t *testing.T) {
 	})
 	t.Run("its packets are an answer", func(t *testing.T) {
 		a := met(t)
-		a.Authenticated(start, &Datagram{Src: ipB, From: macB})
+		a.Authenticated(start, ipB, macB)
 		for now := int64(start + refreshAfter); now < start+refreshAfter+10*second; now += second / 2 {
 			if m := to(t, a, now); m != macB { // it is asked, and does not answer
 				t.Fatalf("after %d s: sends to %x", (now-start)/second, m)
 			}
-			a.Authenticated(now, &Datagram{Src: ipB, From: macB})
+			a.Authenticated(now, ipB, macB)
 		}
 	})
 	t.Run("it moves", func(t *testing.T) {
 		for _, claimed := range []bool{false, true} {
 			a := met(t)
-			a.Authenticated(start, &Datagram{Src: ipB, From: macB})
+			a.Authenticated(start, ipB, macB)
 			now := int64(start)
 			if claimed {
 				now += provedFor
 				claim(a, now, macC)
 				to(t, a, now)
 			}
-			a.Authenticated(now, &Datagram{Src: ipB, From: macC})
+			a.Authenticated(now, ipB, macC)
 			for end := now + second; now < end; now += second / 10 {
 				if m := to(t, a, now); m != macC {
 					t.Fatalf("claimed before: %t, sends to %x", claimed, m)
@@ -347,10 +347,10 @@ func TestClaims(t *testing.T) {
 	})
 	t.Run("its packets say where it is, of two", func(t *testing.T) {
 		a := met(t)
-		a.Authenticated(start, &Datagram{Src: ipB, From: macB})
+		a.Authenticated(start, ipB, macB)
 		now := int64(start + provedFor)
 		claim(a, now, macC)
-		a.Authenticated(now, &Datagram{Src: ipB, From: macB}) // while it is tried
+		a.Authenticated(now, ipB, macB) // while it is tried
 		for end := now + second; now < end; now += second / 10 {
 			if m := to(t, a, now); m != macB {
 				t.Fatalf("sends to %x", m)
@@ -359,16 +359,16 @@ func TestClaims(t *testing.T) {
 	})
 	t.Run("a host with two addresses", func(t *testing.T) {
 		a := met(t)
-		a.Authenticated(start, &Datagram{Src: ipB, From: macB})
+		a.Authenticated(start, ipB, macB)
 		f, n := payload("x")
-		a.Output(start, ipC, 1, false, f, n)
+		a.Output(start, sealedAt(ipC), 1, 0, f, n)
 		a.Input(start, arpFrame(macA, macC, arp{op: arpReply, senderMAC: macC, senderIP: ipC.As4(), targetMAC: macA, targetIP: ipA.As4()}))
-		a.Authenticated(start, &Datagram{Src: ipC, From: macB})
-		if _, ok := a.Output(start, ipC, 1, false, f, n); !ok || MAC(f[:6]) != macB {
+		a.Authenticated(start, ipC, macB)
+		if _, ok := a.Output(start, sealedAt(ipC), 1, 0, f, n); !ok || MAC(f[:6]) != macB {
 			t.Fatalf("sends to %x, %t", f[:6], ok)
 		}
-		a.Authenticated(start, &Datagram{Src: ipA, From: macB})                             // of no use: our own
-		a.Authenticated(start, &Datagram{Src: netip.MustParseAddr("10.0.0.9"), From: macB}) // nor one that is not known
+		a.Authenticated(start, ipA, macB)                             // of no use: our own
+		a.Authenticated(start, netip.MustParseAddr("10.0.0.9"), macB) // nor one that is not known
 		if len(a.neighbours) != 2 {
 			t.Errorf("%d neighbours", len(a.neighbours))
 		}
@@ -389,11 +389,11 @@ func TestClaims(t *testing.T) {
 		}
 		far := netip.MustParseAddr("192.0.2.1")
 		f, n := payload("x")
-		s.Output(start, far, 1, false, f, n)
+		s.Output(start, sealedAt(far), 1, 0, f, n)
 		claim(s, start, macB)
 		out, asked := make([]byte, 1514), 0
 		for now := int64(start); now < start+50*second; now += second {
-			s.Authenticated(now, &Datagram{Src: far, From: macC}) // a router's packets may come from another address than it answers with
+			s.Authenticated(now, far, macC) // a router's packets may come from another address than it answers with
 			claim(s, now, macC)
 			s.Advance(now)
 			for k := s.Next(out); k > 0; k = s.Next(out) {
@@ -402,7 +402,7 @@ func TestClaims(t *testing.T) {
 					claim(s, now, macB)
 				}
 			}
-			if _, ok := s.Output(now, far, 1, false, f, n); !ok || MAC(f[:6]) != macB {
+			if _, ok := s.Output(now, sealedAt(far), 1, 0, f, n); !ok || MAC(f[:6]) != macB {
 				t.Fatalf("sends to %x", f[:6])
 			}
 		}
@@ -440,7 +440,7 @@ func TestStaticNeighbour(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.Resolve(0, c.to)
+		a.Resolve(0, sealedAt(c.to))
 		for now := int64(0); now < 200*second; now += second / 2 {
 			a.Advance(now)
 			if _, v := a.Input(now, c.says(macC)); v != Claim {
@@ -449,7 +449,7 @@ func TestStaticNeighbour(t *testing.T) {
 			if _, v := a.Input(now, c.says(macB)); v != c.by {
 				t.Fatalf("its own word: %v", v)
 			}
-			a.Authenticated(now, &Datagram{Src: c.to, From: macC})
+			a.Authenticated(now, c.to, macC)
 			if now > 100*second && now < 190*second {
 				continue // not used for long
 			}
@@ -457,7 +457,7 @@ func TestStaticNeighbour(t *testing.T) {
 			if c.to.Is6() {
 				f, n = payload6("x")
 			}
-			if _, ok := a.Output(now, c.to, 1, false, f, n); !ok || MAC(f[:6]) != macB {
+			if _, ok := a.Output(now, sealedAt(c.to), 1, 0, f, n); !ok || MAC(f[:6]) != macB {
 				t.Fatalf("at %d s to %x, %v", now/second, f[:6], ok)
 			}
 			if n := a.Next(make([]byte, 1600)); n != 0 {
@@ -509,7 +509,7 @@ func TestParkedAreBounded(t *testing.T) {
 	const peers = maxParked / parkedPerPeer
 	for i := range peers {
 		for range parkedPerPeer {
-			a.Output(0, netip.AddrFrom4(at(i)), 1, false, f, n)
+			a.Output(0, sealedAt(netip.AddrFrom4(at(i))), 1, 0, f, n)
 		}
 	}
 	for range peers {
@@ -521,7 +521,7 @@ func TestParkedAreBounded(t *testing.T) {
 		}
 	}
 	for i := range 3 { // each that goes makes room for one
-		if a.Output(0, netip.AddrFrom4(at(1000+i)), 1, false, f, n); a.Stats()[DropParkFull] != uint64(i+1) {
+		if a.Output(0, sealedAt(netip.AddrFrom4(at(1000+i))), 1, 0, f, n); a.Stats()[DropParkFull] != uint64(i+1) {
 			t.Fatalf("turn %d: %v", i, a.Stats())
 		}
 		for a.Stats()[Sent] == uint64(i) {
@@ -529,12 +529,12 @@ func TestParkedAreBounded(t *testing.T) {
 				t.Fatal("nothing to send")
 			}
 		}
-		if a.Output(0, netip.AddrFrom4(at(1000+i)), 1, false, f, n); a.Stats()[Parked] != uint64(maxParked+i+1) {
+		if a.Output(0, sealedAt(netip.AddrFrom4(at(1000+i))), 1, 0, f, n); a.Stats()[Parked] != uint64(maxParked+i+1) {
 			t.Fatalf("turn %d: %v", i, a.Stats())
 		}
 	}
 	for i := range 2 * maxNeighbours {
-		a.Resolve(0, netip.AddrFrom4(at(2000+i)))
+		a.Resolve(0, sealedAt(netip.AddrFrom4(at(2000+i))))
 	}
 	if len(a.neighbours) != maxNeighbours {
 		t.Errorf("%d neighbours", len(a.neighbours))

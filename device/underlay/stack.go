@@ -6,25 +6,6 @@ import (
 	"net/netip"
 )
 
-// Room that Output needs in front of the payload for the Ethernet, IP and UDP headers, bytes.
-const (
-	Headroom     = ethLen + ipv4Len + udpLen // IPv4 underlay
-	HeadroomIPv6 = ethLen + ipv6Len + udpLen
-)
-
-// SealedPort is the UDP port of datagrams that carry a sealed packet (PSP Architecture
-// Specification, "UDP Header").
-const SealedPort = 1000
-
-// HeaderLen returns the length of the headers in front of the payload that count for the MTU, with
-// addresses of a's family.
-func HeaderLen(a netip.Addr) int {
-	if a.Is6() {
-		return HeadroomIPv6 - ethLen
-	}
-	return Headroom - ethLen
-}
-
 // Config is the NIC's underlay address.
 type Config struct {
 	MAC     MAC          // unicast
@@ -41,18 +22,7 @@ type Neighbour struct {
 	MAC  MAC        // unicast
 }
 
-// Datagram is a received PSP datagram.
-type Datagram struct {
-	Src     netip.Addr
-	From    MAC // host that delivered it
-	SrcPort uint16
-	TTL     uint8 // or hop limit, as received: the hop count is 255 − TTL
-	CE      bool  // ECN congestion experienced
-	ECN     uint8 // the whole ECN field
-	Payload []byte
-}
-
-// Stack is the underlay of one NIC. Make it with New.
+// Stack is the Layer of a NIC on an Ethernet port. Make it with New.
 type Stack struct {
 	mac      MAC
 	addr     netip.Addr
@@ -115,14 +85,6 @@ func New(cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// MinMTU returns the least MTU of a link that carries packets of a's family (RFC 791, RFC 8200 §5).
-func MinMTU(a netip.Addr) int {
-	if a.Is4() {
-		return 576
-	}
-	return 1280
-}
-
 // validHost reports whether a may be a host's address.
 func validHost(a netip.Addr) bool {
 	if a.Is4() {
@@ -131,14 +93,13 @@ func validHost(a netip.Addr) bool {
 	return hostAddr6(a)
 }
 
-// Headroom returns the room Output needs in front of the payload, bytes.
+// Headroom implements Layer.
 func (s *Stack) Headroom() int { return s.headroom }
 
-// Stats returns the counters. The pointer stays valid and the counters move.
+// Stats implements Layer.
 func (s *Stack) Stats() *Stats { return &s.stats }
 
-// Input classifies one received frame. With verdict Deliver, d is a PSP datagram for the caller,
-// and its Payload is part of frame. With any other verdict the frame is done.
+// Input implements Layer.
 func (s *Stack) Input(now int64, frame []byte) (d Datagram, v Verdict) {
 	d, v = s.input(now, frame)
 	s.stats[v]++
@@ -178,7 +139,7 @@ func (s *Stack) input(now int64, frame []byte) (d Datagram, v Verdict) {
 	case ip.protocol != protoUDP:
 		return d, DropProtocol
 	}
-	return inputUDP(Datagram{Src: netip.AddrFrom4(ip.src), From: src, TTL: ip.ttl, CE: ip.tos&ecnMask == ecnCE, ECN: ip.tos & ecnMask}, udp)
+	return inputUDP(Datagram{Src: netip.AddrFrom4(ip.src), From: src, TTL: ip.ttl, CE: ip.tos&ecnMask == ecnCE, ECN: ip.tos & ecnMask}, udp, SealedPort)
 }
 
 // hears reports whether a frame to a group address may be for us: ARP requests, solicitations for
@@ -210,42 +171,18 @@ func (s *Stack) input6(now int64, dst, src MAC, packet []byte) (d Datagram, v Ve
 	case ip.next != protoUDP:
 		return d, DropProtocol
 	}
-	return inputUDP(Datagram{Src: netip.AddrFrom16(ip.src), From: src, TTL: ip.hopLimit, CE: ip.class&ecnMask == ecnCE, ECN: ip.class & ecnMask}, payload)
+	return inputUDP(Datagram{Src: netip.AddrFrom16(ip.src), From: src, TTL: ip.hopLimit, CE: ip.class&ecnMask == ecnCE, ECN: ip.class & ecnMask}, payload, SealedPort)
 }
 
-func inputUDP(d Datagram, udp []byte) (Datagram, Verdict) {
-	switch {
-	case len(udp) < udpLen || int(binary.BigEndian.Uint16(udp[4:])) != len(udp):
-		return Datagram{}, DropUDPLength
-	case binary.BigEndian.Uint16(udp[2:]) != SealedPort:
-		return Datagram{}, DropPort
-	}
-	d.SrcPort, d.Payload = binary.BigEndian.Uint16(udp), udp[udpLen:]
-	return d, Deliver
-}
-
-// Output completes the frame around the payload frame[Headroom():Headroom()+n] for dst. It returns
-// the frame's length and true when frame[:total] can be written; false when the payload was parked
-// until dst's neighbour answers, or dropped (the reason is counted). ect marks the packet as
-// ECN-capable.
-func (s *Stack) Output(now int64, dst netip.Addr, srcPort uint16, ect bool, frame []byte, n int) (total int, ok bool) {
-	class := uint8(0)
-	if ect {
-		class = ECT0
-	}
-	return s.OutputClass(now, dst, srcPort, class, frame, n)
-}
-
-// OutputClass is Output with a TOS or traffic class of the caller's: DSCP and, in the two lower
-// bits, ECN.
-func (s *Stack) OutputClass(now int64, dst netip.Addr, srcPort uint16, class uint8, frame []byte, n int) (total int, ok bool) {
-	total, v := s.output(now, dst, srcPort, class, frame, n)
+// Output implements Layer. A datagram whose next hop is not known yet is parked until it answers.
+func (s *Stack) Output(now int64, to netip.AddrPort, path uint16, class uint8, frame []byte, n int) (total int, ok bool) {
+	total, v := s.output(now, to, path, class, frame, n)
 	s.stats[v]++
 	return total, v == Sent
 }
 
-func (s *Stack) output(now int64, dst netip.Addr, srcPort uint16, tos uint8, frame []byte, n int) (int, Verdict) {
-	total := s.headroom + n
+func (s *Stack) output(now int64, to netip.AddrPort, path uint16, class uint8, frame []byte, n int) (int, Verdict) {
+	total, dst := s.headroom+n, to.Addr()
 	switch {
 	case n < 0 || len(frame) < total:
 		return 0, DropBuffer
@@ -261,20 +198,8 @@ func (s *Stack) output(now int64, dst netip.Addr, srcPort uint16, tos uint8, fra
 		nb = s.neighbours[hop]
 		s.recent = way{dst, nb}
 	}
-	etherType := uint16(typeIPv4)
-	if s.addr.Is4() {
-		ip := ipv4{tos: tos, ttl: initialTTL, protocol: protoUDP, src: s.addr.As4(), dst: dst.As4()}
-		ip.put(frame[ethLen:], total-ethLen)
-	} else {
-		etherType = typeIPv6
-		ip := ipv6{class: tos, flow: uint32(srcPort), next: protoUDP, hopLimit: initialTTL, src: s.addr.As16(), dst: dst.As16()}
-		ip.put(frame[ethLen:], udpLen+n)
-	}
-	udp := frame[s.headroom-udpLen:]
-	binary.BigEndian.PutUint16(udp, srcPort)
-	binary.BigEndian.PutUint16(udp[2:], SealedPort)
-	binary.BigEndian.PutUint16(udp[4:], uint16(udpLen+n))
-	binary.BigEndian.PutUint16(udp[6:], 0) // no checksum: PSP authenticates the payload (RFC 6935 for IPv6)
+	o := Outer{Src: netip.AddrPortFrom(s.addr, path), Dst: to, Class: class, TTL: initialTTL}
+	etherType := o.put(frame, n)
 	if nb == nil || nb.state == incomplete {
 		putEthernet(frame, MAC{}, s.mac, etherType)
 		return 0, s.park(now, hop, nb, frame[:total])
@@ -312,9 +237,8 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// Next writes the next frame that the stack itself must send into out, and returns its length, or 0
-// if there is none: ARP and neighbour discovery packets, and parked frames whose neighbour
-// answered. out must hold MTU+14 bytes.
+// Next implements Layer: ARP and neighbour discovery packets, and parked frames whose neighbour
+// answered.
 func (s *Stack) Next(out []byte) int {
 	if n := s.queue.pop(out); n > 0 {
 		return n
@@ -329,66 +253,8 @@ func (s *Stack) Next(out []byte) int {
 	return n
 }
 
-// Verdict is the result for a frame: a received one (Input) or one to be sent (Output).
-type Verdict uint8
-
-// Verdicts. Deliver, ARP, ND and Claim are the successful results of Input, Sent and Parked those
-// of Output; the others are drops.
-const (
-	Deliver Verdict = iota // a PSP datagram for the caller
-	ARP                    // handled by the stack
-	ND                     // neighbour discovery, handled by the stack
-	Claim                  // ARP or neighbour discovery of a host that claims another host's address
-	Sent                   // completed for the caller to write
-	Parked                 // waits for its neighbour's address
-
-	DropRunt        // shorter than an Ethernet header
-	DropMAC         // not to our Ethernet address
-	DropSourceMAC   // from a group address, or from our own
-	DropEtherType   // neither of our IP version nor ARP
-	DropARP         // malformed, or from an impossible sender
-	DropND          // neighbour discovery that RFC 4861 §7.1 refuses
-	DropConflict    // another host uses our IP address
-	DropIPHeader    // not an IP header, bad length, bad checksum
-	DropFragment    // PSP is never fragmented
-	DropTTL         // arrived with TTL 0
-	DropDestination // to another IP address
-	DropSource      // from an impossible IP address
-	DropProtocol    // not UDP
-	DropUDPLength   // UDP length differs from the bytes received (Falcon §9.2.2.1)
-	DropPort        // not to PSP's port
-
-	DropRoute      // Output: no gateway, or not a valid destination
-	DropTooLong    // Output: above the MTU
-	DropBuffer     // Output: the frame has no room for the payload
-	DropNeighbours // Output: neighbour table full
-	DropParkFull   // Output: too many frames wait already
-	DropUnresolved // a parked frame whose neighbour did not answer
-	DropQueueFull  // an ARP or neighbour discovery packet for which the queue is full
-
-	NumVerdicts
-)
-
-var verdictNames = [NumVerdicts]string{
-	"deliver", "arp", "nd", "claim", "sent", "parked",
-	"drop-runt", "drop-mac", "drop-source-mac", "drop-ethertype", "drop-arp", "drop-nd", "drop-address-conflict", "drop-ip-header", "drop-fragment",
-	"drop-ttl", "drop-destination", "drop-source", "drop-protocol", "drop-udp-length", "drop-port",
-	"drop-no-route", "drop-too-long", "drop-buffer", "drop-neighbours-full", "drop-park-full", "drop-unresolved", "drop-queue-full",
-}
-
-func (v Verdict) String() string {
-	if v < NumVerdicts {
-		return verdictNames[v]
-	}
-	return fmt.Sprintf("verdict(%d)", uint8(v))
-}
-
-// Stats counts verdicts; index it with a Verdict.
-type Stats [NumVerdicts]uint64
-
-// Sealed returns the payload of a frame to PSP's port, for steering before Input. It makes only the
-// checks needed to find the payload.
-func Sealed(frame []byte) (payload []byte, ok bool) {
+// Peek implements Layer.
+func (s *Stack) Peek(frame []byte) (sealed []byte, ok bool) {
 	if len(frame) < Headroom {
 		return nil, false
 	}

@@ -64,7 +64,7 @@ func pump(t testing.TB, now int64, a, b *Stack) (atA, atB []string) {
 func introduce(t testing.TB, now int64, a, b *Stack) {
 	t.Helper()
 	f, n := payload("hello")
-	if _, ok := a.Output(now, ipB, 0xC000, false, f, n); ok {
+	if _, ok := a.Output(now, sealedAt(ipB), 0xC000, 0, f, n); ok {
 		t.Fatal("sent without an address")
 	}
 	if _, got := pump(t, now, a, b); len(got) != 1 {
@@ -77,7 +77,7 @@ func TestResolveThenSend(t *testing.T) {
 	introduce(t, 0, a, b)
 	for _, ect := range []bool{false, true} {
 		f, n := payload("direct")
-		total, ok := a.Output(0, ipB, 0xC003, ect, f, n)
+		total, ok := a.Output(0, sealedAt(ipB), 0xC003, classOf(ect), f, n)
 		if !ok || total != len(f) {
 			t.Fatal(total, ok)
 		}
@@ -93,7 +93,7 @@ func TestResolveThenSend(t *testing.T) {
 		}
 	}
 	f, n := payload("back") // b learnt a from its request
-	if _, ok := b.Output(0, ipA, 0xC000, false, f, n); !ok {
+	if _, ok := b.Output(0, sealedAt(ipA), 0xC000, 0, f, n); !ok {
 		t.Fatal("b does not know a")
 	}
 }
@@ -103,7 +103,7 @@ func TestOutputMatchesGopacket(t *testing.T) {
 	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
 	introduce(t, 0, a, b)
 	f, n := payload("0123456789")
-	if _, ok := a.Output(0, ipB, 0xC007, true, f, n); !ok {
+	if _, ok := a.Output(0, sealedAt(ipB), 0xC007, ECT0, f, n); !ok {
 		t.Fatal("not sent")
 	}
 	eth := layers.Ethernet{SrcMAC: macA[:], DstMAC: macB[:], EthernetType: layers.EthernetTypeIPv4}
@@ -222,7 +222,7 @@ func TestInputDrops(t *testing.T) {
 		"port":               {func(f []byte) { f[37]++ }, DropPort},
 	} {
 		f, n := payload("a PSP packet")
-		if _, ok := a.Output(0, ipB, 1, false, f, n); !ok {
+		if _, ok := a.Output(0, sealedAt(ipB), 1, 0, f, n); !ok {
 			t.Fatal("not sent")
 		}
 		tc.edit(f)
@@ -269,13 +269,13 @@ func TestOutputDrops(t *testing.T) {
 		{"127.0.0.1", 1, DropRoute},
 		{"10.0.0.2", 1500 - 28, Parked},
 	} {
-		if _, ok := a.Output(0, netip.MustParseAddr(tc.dst), 1, false, big, tc.n); ok || a.Stats()[tc.want] == 0 {
+		if _, ok := a.Output(0, sealedAt(netip.MustParseAddr(tc.dst)), 1, 0, big, tc.n); ok || a.Stats()[tc.want] == 0 {
 			t.Errorf("%s %d: %v", tc.dst, tc.n, a.Stats())
 		}
 		a.stats = Stats{}
 	}
 	a.gateway = netip.Addr{}
-	if a.Output(0, netip.MustParseAddr("8.8.8.8"), 1, false, big, 1); a.Stats()[DropRoute] != 1 {
+	if a.Output(0, sealedAt(netip.MustParseAddr("8.8.8.8")), 1, 0, big, 1); a.Stats()[DropRoute] != 1 {
 		t.Error("sent off the subnet without a gateway")
 	}
 }
@@ -312,7 +312,7 @@ func TestNoAllocations(t *testing.T) {
 	inner := Inner{Src: ipA, Dst: ipB}
 	if n := testing.AllocsPerRun(100, func() {
 		inner.Append(f[:Headroom], n)
-		if _, ok := a.Output(0, ipB, 1, true, f, n); !ok {
+		if _, ok := a.Output(0, sealedAt(ipB), 1, ECT0, f, n); !ok {
 			t.Fatal("not sent")
 		}
 		if _, v := b.Input(0, f); v != Deliver {
@@ -330,7 +330,7 @@ func FuzzInput(f *testing.F) {
 	a, b := newStack(f, macA, "10.0.0.1/24"), newStack(f, macB, "10.0.0.2/24")
 	introduce(f, 0, a, b)
 	frame, n := payload("a PSP packet")
-	a.Output(0, ipB, 1, true, frame, n)
+	a.Output(0, sealedAt(ipB), 1, ECT0, frame, n)
 	f.Add(frame)
 	f.Add(arpFrame(broadcast, macA, arp{op: arpRequest, senderMAC: macA, senderIP: ipA.As4(), targetIP: ipB.As4()}))
 	f.Add(arpFrame(macB, macA, arp{op: arpReply, senderMAC: macA, senderIP: ipA.As4(), targetIP: ipB.As4(), targetMAC: macB}))
@@ -413,7 +413,7 @@ func TestShortFrames(t *testing.T) {
 			if v != want || v == Deliver && len(d.Payload) != n-udpLen {
 				t.Errorf("IPv6 %t, %d bytes behind the header: %v, %d bytes for us", v6, n, v, len(d.Payload))
 			}
-			if p, ok := Sealed(f); ok != (want == Deliver) || ok && len(p) != n-udpLen {
+			if p, ok := new(Stack).Peek(f); ok != (want == Deliver) || ok && len(p) != n-udpLen {
 				t.Errorf("IPv6 %t, %d bytes behind the header: sealed %t, %d bytes", v6, n, ok, len(p))
 			}
 		}
@@ -421,7 +421,7 @@ func TestShortFrames(t *testing.T) {
 		for _, at := range []int{12, 13, proto, port, port + 1} {
 			f := frame(20)
 			f[at] ^= 1
-			if _, ok := Sealed(f); ok {
+			if _, ok := new(Stack).Peek(f); ok {
 				t.Errorf("IPv6 %t, byte %d is another: sealed", v6, at)
 			}
 		}
@@ -446,7 +446,17 @@ func TestOutputOfNothing(t *testing.T) {
 	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
 	introduce(t, 0, a, b)
 	f, n := payload("")
-	if total, ok := a.Output(0, ipB, 1, false, f, n); !ok || total != Headroom {
+	if total, ok := a.Output(0, sealedAt(ipB), 1, 0, f, n); !ok || total != Headroom {
 		t.Errorf("%d bytes, %t", total, ok)
 	}
+}
+
+// sealedAt returns where a NIC at an address receives sealed packets.
+func sealedAt(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, SealedPort) }
+
+func classOf(ect bool) uint8 {
+	if ect {
+		return ECT0
+	}
+	return 0
 }

@@ -115,10 +115,10 @@ type Resources interface {
 // Peer is a NIC that this one may talk to.
 type Peer struct {
 	ID       PeerID
-	Name     string     // for people
-	Host     HostID     // of its functions; 0: the one that its first Hello says
-	Underlay netip.Addr // source and destination of its PSP packets
-	Tenants  []uint32   // shared with it; all other tenants are refused
+	Name     string         // for people
+	Host     HostID         // of its functions; 0: the one that its first Hello says
+	Underlay netip.AddrPort // where it receives PSP packets
+	Tenants  []uint32       // shared with it; all other tenants are refused
 	// MayHave returns why the peer, whose functions are of a host, may not have an address of a shared
 	// tenant; "": it may. nil: it may have any address.
 	MayHave func(a Address, host HostID) (why string)

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"encoding"
 	"fmt"
 	"net/netip"
 	"os"
@@ -212,12 +213,12 @@ func elements(v reflect.Value) (all []reflect.Value) {
 	return []reflect.Value{v}
 }
 
-// isGroup reports whether a type is a group of keys.
+// isGroup reports whether a type is a group of keys, and not one that is written as text.
 func isGroup(t reflect.Type) bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	return t.Kind() == reflect.Struct && strings.HasSuffix(t.PkgPath(), "/config")
+	return t.Kind() == reflect.Struct && strings.HasSuffix(t.PkgPath(), "/config") && !reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 // initial returns the default of a key: its tag's, or what Parse sets in the sample.
@@ -259,6 +260,8 @@ func allowed(f reflect.StructField, list bool) string {
 			use = "an address with its prefix length"
 		case netip.AddrPort:
 			use = "an address with a port"
+		case config.Place:
+			use = "an address, or an address with a port"
 		case config.Size:
 			use = "a size"
 		case config.PCIID:
