@@ -2,9 +2,12 @@ package iwarp_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/iwarp"
@@ -345,4 +348,66 @@ func TestAConnectionThatClosesInTheMiddleSaysSo(t *testing.T) {
 			t.Error("the queue pair hears of an end that it made")
 		}
 	}
+}
+
+// TestNothingBehindARefusedRequestIsCarriedOut: over streams that are cut anywhere, the requests before
+// the refused one are carried out and those behind it are not; both ends hear of the end, the one that
+// sent it with the status of the refusal.
+func TestNothingBehindARefusedRequestIsCarriedOut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPair(t, rapid.Uint64().Draw(t, "seed"), drawShape(t))
+		a, b := p.ends[0], p.ends[1]
+		b.receives, b.capacity = 100, 4000
+		memory := bytes.Clone(b.memory)
+		ops := rapid.SampledFrom([]abi.Opcode{abi.OpSend, abi.OpWrite, abi.OpWriteImm, abi.OpRead, abi.OpFetchAdd})
+		bad, messages := rapid.IntRange(0, 15).Draw(t, "refused"), 0
+		var want abi.WCStatus
+		for i := range rapid.IntRange(bad+1, 30).Draw(t, "requests") {
+			x := abi.SendWQE{Opcode: ops.Draw(t, "op"), RemoteAddr: 8 * rapid.Uint64Range(0, 1000).Draw(t, "address"), CompareAdd: 1}
+			n := rapid.IntRange(1, 4000).Draw(t, "size")
+			if x.Opcode == abi.OpFetchAdd {
+				n = 8
+			}
+			if i == bad {
+				switch want = abi.WCRemAccessErr; x.Opcode {
+				case abi.OpSend:
+					n, want = 4001, abi.WCRemInvReqErr
+				case abi.OpFetchAdd:
+					x.RemoteAddr, want = x.RemoteAddr+4, abi.WCRemInvReqErr
+				default:
+					x.RKey = key + 1
+				}
+			}
+			r := a.post(x, n)
+			for at := range r.data {
+				r.data[at] = byte(at*3 + i + 1)
+			}
+			if i >= bad {
+				continue
+			}
+			switch x.Opcode {
+			case abi.OpWrite, abi.OpWriteImm:
+				copy(memory[x.RemoteAddr:], r.data)
+			case abi.OpFetchAdd:
+				word := memory[x.RemoteAddr:][:8]
+				binary.LittleEndian.PutUint64(word, binary.LittleEndian.Uint64(word)+1)
+			}
+			if r.TakesReceive() {
+				messages++
+			}
+		}
+		p.until(func() bool { return a.ended && b.ended })
+		if !bytes.Equal(b.memory, memory) || len(b.messages) != messages {
+			t.Fatalf("other things were carried out than the %d requests before: %d messages, want %d", bad, len(b.messages), messages)
+		}
+		if a.status != want {
+			t.Fatalf("ended with %v (%s), want %v", a.status, a.why, want)
+		}
+		for i, r := range a.requests {
+			failed := r.Status != abi.WCSuccess
+			if failed && (i != bad || r.Status != want) || i >= bad && r.Pulls() && r.over && !failed {
+				t.Fatalf("request %d, %v, behind or before number %d, which was refused: over %t, %v", i, r.WQE.Opcode, bad, r.over, r.Status)
+			}
+		}
+	})
 }
