@@ -54,6 +54,7 @@ type VhostUser struct {
 	mu      sync.Mutex
 	windows map[uint32]*guestWindow // by function number
 	ram     *ram                    // of the current or last guest; each guest has its own, so no session sees a later one's
+	forward *forward                // nil: none
 	closed  bool
 	here    presence
 
@@ -157,10 +158,14 @@ func (v *VhostUser) Close() error {
 		return nil
 	}
 	v.closed = true
+	forward := v.forward
 	v.mu.Unlock()
 	close(v.done)
 	err := v.server.close()
-	v.dev.Close()
+	v.dev.Close() // ends the guest's side of what is forwarded
+	if forward != nil {
+		err = errors.Join(err, forward.close())
+	}
 	for _, w := range v.windows { // closed: no window is added any more
 		err = errors.Join(err, w.end())
 	}

@@ -39,7 +39,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command().ExecuteContext(ctx)
 	stop()
-	if err != nil && !errors.Is(err, supervisor.ErrFirst) { // the worker has logged the reason
+	var said cli.CommandFailed
+	if err != nil && !errors.Is(err, supervisor.ErrFirst) && !errors.As(err, &said) { // the worker, or the command, has told the reason
 		cli.Stderr.Say(err)
 	}
 	cli.Stderr.Flush()

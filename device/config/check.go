@@ -180,6 +180,18 @@ func (c *Config) checkAttach(r *report) {
 				sockets[a.Socket] = path
 			}
 		}
+		if a.Vsock != "" {
+			switch first, dup := sockets[a.Vsock]; {
+			case a.Type != AttachVhostUser:
+				r.add(path+".vsock", "has no meaning for type "+a.Type, "leave it out")
+			case dup:
+				r.add(path+".vsock", fmt.Sprintf("%q is already used by %s", a.Vsock, first), "give each its own socket")
+			case len(a.Vsock) > maxSocket:
+				r.add(path+".vsock", fmt.Sprintf("%q has %d characters", a.Vsock, len(a.Vsock)), "the kernel allows 107; use a shorter path")
+			default:
+				sockets[a.Vsock] = path + ".vsock"
+			}
+		}
 		unused := func(key string, given bool) {
 			if given {
 				r.add(path+"."+key, "has no meaning for type "+a.Type, "leave it out")

@@ -224,6 +224,7 @@ type Attach struct {
 	Socket  string `yaml:"socket" default:"required, but for vsock" doc:"socket that QEMU or a client connects to; vfio-user: each function has a socket beside it, as guest5.pf0.vf1"`
 	CID     uint32 `yaml:"cid" use:"3 to 4294967294" default:"required for a guest" doc:"vhost-user, vfio-user: the guest's context id"`
 	Windows bool   `yaml:"windows" use:"true or false" doc:"vhost-user: each function of the guest gets an ivshmem device for its doorbells"`
+	Vsock   string `yaml:"vsock" default:"none" doc:"vhost-user: socket by which programs of the host reach ports on which the guest listens; they write CONNECT and the port, as a line"`
 	Port    uint32 `yaml:"port" default:"7000" doc:"vsock: port to listen on"`
 	RAM     []RAM  `yaml:"ram" doc:"the memory of each guest, for type vsock"`
 	PCI     *PCI   `yaml:"pci" doc:"how the devices look, for type vfio-user"`

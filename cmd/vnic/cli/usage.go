@@ -29,13 +29,22 @@ type failedError struct{ error }
 
 func (e failedError) Unwrap() error { return e.error }
 
+// CommandFailed is the exit status of a command that this one ran for the user, and that said itself
+// what was wrong.
+type CommandFailed int
+
+func (s CommandFailed) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
 // ExitStatus returns the exit status for an error of the command tree.
 func ExitStatus(err error) int {
 	var usage UsageError
 	var failed failedError
+	var command CommandFailed
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &command):
+		return int(command)
 	case errors.As(err, &usage) || !errors.As(err, &failed):
 		return ExitUsage
 	}

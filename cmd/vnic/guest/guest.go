@@ -37,7 +37,7 @@ func Command() *cobra.Command {
 	cli.JSONFlag(info.Flags(), &asJSON)
 	info.Flags().IntVar(&samples, "samples", 200, "round trips to measure; 0: none")
 
-	guest.AddCommand(info, workloadCommand(&url), latencyCommand(&url), perfCommand(&url), conformCommand(&url))
+	guest.AddCommand(info, workloadCommand(&url), latencyCommand(&url), perfCommand(&url), conformCommand(&url), agentCommand())
 	return guest
 }
 

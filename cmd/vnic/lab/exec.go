@@ -14,6 +14,9 @@ import (
 
 // command returns a command that runs in a machine. vnic guest finds the machine's function there.
 func (m *machine) command(ctx context.Context, argv ...string) *exec.Cmd {
+	if m.Guest != nil {
+		return exec.CommandContext(ctx, program, append([]string{"lab", "--lab", m.Lab, "exec", m.Name}, argv...)...)
+	}
 	return withEnvironment(inside(ctx, m.Space(), argv...), cli.DeviceVariable+"=unix://"+m.Socket())
 }
 

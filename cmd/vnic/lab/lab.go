@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +33,8 @@ be up at a time. It needs root and iproute2.`,
 	c.PersistentFlags().StringVarP(&name, "lab", "l", "", "`name` of the lab (default: the only one that is up)")
 	_ = c.RegisterFlagCompletionFunc("lab", completeLabs)
 	c.AddCommand(upCommand(), downCommand(), statusCommand(&name), execCommand(&name), configCommand(&name), validateCommand(&name), testCommand(),
-		linkCommand(&name), captureCommand(&name), graphCommand(&name))
+		linkCommand(&name), captureCommand(&name), graphCommand(&name),
+		shellCommand(&name), cpCommand(&name), consoleCommand(&name), restartCommand(&name))
 	return c
 }
 
@@ -129,9 +129,10 @@ func execCommand(name *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exec MACHINE|HOST COMMAND [ARGUMENT …]",
 		Short: "run a command in a machine or on a host",
-		Long: `Becomes the command, in the network namespace of a machine or a host. In a machine
-the names of its tenant's machines are known, and "vnic guest" uses the machine's
-function. On a host "vnic show" and others ask the host's NIC.`,
+		Long: `Becomes the command, in the network namespace of a machine or a host, or runs it in a
+guest, over vsock. In a machine the names of its tenant's machines are known, and
+"vnic guest" uses the machine's function. On a host "vnic show" and others ask the
+host's NIC.`,
 		Example: `  vnic lab exec red1 ping -c 3 red2
   vnic lab exec red1 vnic guest info
   vnic lab exec a vnic show counters`,
@@ -142,11 +143,7 @@ function. On a host "vnic show" and others ask the host's NIC.`,
 			if err != nil {
 				return err
 			}
-			run, err := p.command(context.Background(), args[0], args[1:]...)
-			if err != nil {
-				return err
-			}
-			return become(run)
+			return p.run(cmd.Context(), args[0], args[1:]...)
 		},
 	}
 	c.Flags().SetInterspersed(false) // the command's flags are its own
@@ -155,8 +152,8 @@ function. On a host "vnic show" and others ask the host's NIC.`,
 
 func configCommand(name *string) *cobra.Command {
 	return &cobra.Command{
-		Use:               "config HOST",
-		Short:             "the configuration of a host's NIC, as the lab made it",
+		Use:               "config HOST|GUEST",
+		Short:             "the configuration of a host's NIC, or the QEMU line of a guest, as the lab made it",
 		Args:              cli.Arguments(1, 1),
 		ValidArgsFunction: completePlaces(name),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -164,11 +161,15 @@ func configCommand(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h := p.host(args[0])
-			if h == nil {
-				return fmt.Errorf("lab %s has no host %q; there are %s", p.Name, args[0], strings.Join(p.places()[len(p.Machines):], ", "))
+			path := ""
+			if h := p.host(args[0]); h != nil {
+				path = h.Config()
+			} else if m := p.machine(args[0]); m != nil && m.Guest != nil {
+				path = m.File(".qemu")
+			} else {
+				return fmt.Errorf("lab %s has no host or guest %q; there are the hosts %s", p.Name, args[0], strings.Join(p.places()[len(p.Machines):], ", "))
 			}
-			b, err := os.ReadFile(h.Config())
+			b, err := os.ReadFile(path)
 			if err != nil {
 				return err
 			}

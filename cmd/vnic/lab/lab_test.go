@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/xml"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -148,6 +149,14 @@ func pidsOf(texts ...string) (pids []int) {
 	return pids
 }
 
+// none returns an error if there are processes.
+func none(pids []int) error {
+	if len(pids) > 0 {
+		return fmt.Errorf("processes %v", pids)
+	}
+	return nil
+}
+
 const pair = `
 name: pair
 hosts: {a: {}, b: {}}
@@ -256,7 +265,7 @@ func TestInsideDownFindsWhatIsLeft(t *testing.T) {
 		}
 	}
 	// The command itself, after a time that grows until it is done before.
-	for after := 20 * time.Millisecond; ; after += 150 * time.Millisecond {
+	for after := 20 * time.Millisecond; ; after += 300 * time.Millisecond {
 		cmd := exec.Command(os.Getenv(programVariable), "lab", "up", path)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -371,6 +380,9 @@ func TestInsideABadFileMakesNothing(t *testing.T) {
 		"name: x\nhosts: {a: {config: {nic: {shards: 99}}}}":         "hosts.a.config.nic.shards: 99 is out of range; use 1 to 16, or leave it out",
 		"name: x\nhosts: {a: {}}\ndefaults: {config: {falcn: {}}}":   `hosts.a.config.falcn: unknown key; did you mean "falcon"?`,
 		"name: x\nhosts: {a: {}}\nlinks: [{endpoints: [a], mtu: 9}]": "links[0].mtu: 9 is out of range",
+
+		"name: x\nhosts: {a: {}}\nmachines: {m: {host: a, guest: {share: nowhere, qemu: no-qemu}}}":    "machines.m.guest.qemu: there is no program \"no-qemu\"; install it (Debian: qemu-system-x86), or name another\nmachines.m.guest.share: there is no folder /",
+		"name: x\nhosts: {a: {}}\nmachines: {m: {host: a, guest: {image: /nowhere, qemu: /bin/true}}}": "machines.m.guest.image: /nowhere is not a guest; make one with vnic image --out, or leave it out",
 	} {
 		if said := refused(t, "lab", "up", file(t, text)); !strings.Contains(said, want) {
 			t.Errorf("%s\n got %s\nwant %s", text, said, want)
@@ -389,12 +401,22 @@ func TestInsideABadFileMakesNothing(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestShippedLabsPass: vnic lab test of each, as its first line of documentation says.
+// TestShippedLabsPass: vnic lab test of each lab that comes with the program.
 func TestShippedLabsPass(t *testing.T) { apart(t, "TestInsideShippedLabsPass") }
 
 func TestInsideShippedLabsPass(t *testing.T) {
+	shipped(t, "two-hosts", "two-tenants", "sixteen", "roce-beside-falcon")
+}
+
+// TestLongShippedLabsPass has those that take longer.
+func TestLongShippedLabsPass(t *testing.T) { apart(t, "TestInsideSlowShippedLabsPass") }
+
+func TestInsideSlowShippedLabsPass(t *testing.T) { shipped(t, "impaired", "key-rotation") }
+
+func shipped(t *testing.T, names ...string) {
+	t.Helper()
 	inside(t)
-	for _, name := range []string{"two-hosts", "two-tenants"} {
+	for _, name := range names {
 		said := vnic(t, "lab", "test", name)
 		if strings.Contains(said, "FAIL") || !strings.Contains(said, "PASS") {
 			t.Errorf("%s:\n%s", name, said)

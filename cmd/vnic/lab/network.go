@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
 )
 
 // The network of a lab. All of it is in namespaces, and made by lines of iproute2:
@@ -38,20 +40,44 @@ func (p *plan) fabricShape() string {
 // furnish makes a host's namespace and its cable to the link's bridge.
 func (h *host) furnish() error {
 	mtu := h.Link.MTU
-	if err := makeSpace(h.Space(),
+	// The kernel may still be removing the cable of a namespace that was removed just now.
+	_ = ip(h.Lab, "link del dev "+h.Name)
+	var bridges []string // between the NIC's TAP and QEMU's
+	for _, m := range h.bridged() {
+		bridges = append(bridges,
+			fmt.Sprintf("link add %s type bridge mcast_snooping 0", m.PortBridge()),
+			fmt.Sprintf("link set dev %s mtu %d addrgenmode none up", m.PortBridge(), mtu),
+			fmt.Sprintf("tuntap add %s mode tap", m.GuestTAP()),
+			fmt.Sprintf("link set dev %s mtu %d addrgenmode none master %s up", m.GuestTAP(), mtu, m.PortBridge()))
+	}
+	if err := makeSpace(h.Space(), append([]string{
 		fmt.Sprintf("link add br0 address 02:00:00:00:00:%02x type bridge mcast_snooping 0", h.Number),
 		fmt.Sprintf("link add cable mtu %d type veth peer name %s mtu %d netns %s", mtu, h.Name, mtu, h.Lab),
 		"link set dev cable addrgenmode none master br0 up",
 		fmt.Sprintf("link set dev br0 mtu %d addrgenmode none up", mtu),
 		fmt.Sprintf("addr add %s/24 dev br0", h.Own()),
-	); err != nil {
+	}, bridges...)...); err != nil {
 		return err
 	}
 	return ip(h.Lab, fmt.Sprintf("link set dev %s addrgenmode none master %s up", h.Name, h.Bridge))
 }
 
 func (h *host) shape() string {
-	return fmt.Sprintf("host %d at %s, MTU %d", h.Number, h.Bridge, h.Link.MTU)
+	text := fmt.Sprintf("host %d at %s, MTU %d", h.Number, h.Bridge, h.Link.MTU)
+	for _, m := range h.bridged() {
+		text += ", " + m.PortBridge()
+	}
+	return text
+}
+
+// bridged lists the guests with a bridge for their ports.
+func (h *host) bridged() (ms []*machine) {
+	for _, m := range h.Machines {
+		if m.Guest != nil && m.Guest.Port == labfile.PortTAP {
+			ms = append(ms, m)
+		}
+	}
+	return ms
 }
 
 func (m *machine) furnish() error { return makeSpace(m.Space()) }

@@ -155,6 +155,9 @@ func newPlan(l *labfile.Lab, had *state) (*plan, error) {
 		}
 		h.Impair = impairment(p.sends(h), h.Number)
 		for _, m := range l.MachinesOf(f.Name) {
+			if m.Guest != nil {
+				m.Guest = m.Guest.At(filepath.Dir(had.Source))
+			}
 			h.Machines = append(h.Machines, &machine{
 				Machine: m, Lab: l.Name, VF: n.VFs[m.Name], Number: n.Tenants[m.Tenant], Subnet: l.Tenant(m.Tenant).Subnet, Address: n.Addresses[m.Name], host: h,
 			})
@@ -225,19 +228,26 @@ func (h *host) Tenants() (ms []*machine) {
 	return ms
 }
 
-func (m *machine) Space() string  { return space(m.Lab, m.Name) }
-func (m *machine) Socket() string { return filepath.Join(folder(m.Lab), m.Name+".sock") }
+func (m *machine) Space() string             { return space(m.Lab, m.Name) }
+func (m *machine) File(suffix string) string { return filepath.Join(folder(m.Lab), m.Name+suffix) }
+func (m *machine) Socket() string            { return m.File(".sock") }
 
 // Prefix returns the machine's address with the prefix length of its subnet.
 func (m *machine) Prefix() string { return netip.PrefixFrom(m.Address, m.Subnet.Bits()).String() }
 
+// all lists the machines.
+func (p *plan) all() (ms []*machine) {
+	for _, h := range p.hosts {
+		ms = append(ms, h.Machines...)
+	}
+	return ms
+}
+
 // machine returns the machine with a name, or nil.
 func (p *plan) machine(name string) *machine {
-	for _, h := range p.hosts {
-		for _, m := range h.Machines {
-			if m.Name == name {
-				return m
-			}
+	for _, m := range p.all() {
+		if m.Name == name {
+			return m
 		}
 	}
 	return nil
@@ -294,12 +304,27 @@ functions:
       - vf: {{.VF}} # {{.Name}}
         tenant: {{.Number}}
         address: "{{.Address}}"
+{{- if not .Guest}}
         guest: {unix: {{.Name}}}
         port: {mode: direct, name: {{.Name}}, netns: {{.Space}}, persist: true}
+{{- else}}
+        guest: {cid: {{.CID}}}
+{{- if eq .Guest.Port "tap"}}
+        port: {mode: bridged, name: {{.PortTAP}}, bridge: {{.PortBridge}}}
+{{- else}}
+        port: {type: vhost-user, socket: {{.File ".port"}}}
+{{- end}}
+{{- end}}
 {{- end}}
 attach:
 {{- range .Machines}}
+{{- if not .Guest}}
   - {type: unix, name: {{.Name}}, socket: {{.Socket}}}
+{{- else if eq .Guest.Function "vfio-user"}}
+  - {type: vfio-user, socket: {{.Socket}}, cid: {{.CID}}} # {{.Name}}
+{{- else}}
+  - {type: vhost-user, socket: {{.Socket}}, cid: {{.CID}}, vsock: {{.File ".vsock"}}{{if eq .Guest.Function "window"}}, windows: true{{end}}} # {{.Name}}
+{{- end}}
 {{- end}}
 {{- end}}
 `))

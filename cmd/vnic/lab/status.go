@@ -39,8 +39,8 @@ type (
 		Address  string `json:"address"`
 		Function string `json:"function"`
 		State    string `json:"state"`
-		Device   string `json:"device"` // for vnic guest --device
-		Enter    string `json:"enter"`  // how to get in
+		Device   string `json:"device,omitempty"` // for vnic guest --device
+		Enter    string `json:"enter"`            // how to get in
 	}
 )
 
@@ -84,6 +84,15 @@ func (m *machine) status(nic string, functions []control.Function) machineStatus
 	s := machineStatus{
 		Name: m.Name, Host: m.host.Name, Tenant: m.Tenant, Address: m.Prefix(), Function: fmt.Sprintf("pf0.vf%d", m.VF), State: nic,
 		Device: "unix://" + m.Socket(), Enter: "ip netns exec " + m.Space() + " bash",
+	}
+	if m.Guest != nil {
+		s.Device, s.Enter = "", "vnic lab shell "+m.Name
+		if !m.hasVsock() {
+			s.Enter = "vnic lab console " + m.Name
+		}
+		if len(qemus(m.host, m.Name)) == 0 {
+			s.State = "off"
+		}
 	}
 	for _, f := range functions {
 		if f.ID == fmt.Sprintf("h%d.%s", m.host.Number, s.Function) && f.Attached != "" {

@@ -34,8 +34,18 @@ func up(ctx context.Context, arg string, out *progress) (*plan, error) {
 	if len(spaces(l.Name)) > 0 && !slices.Contains(labs(), l.Name) {
 		return nil, fmt.Errorf("network namespaces named %s or %[1]s.… are there already, and of no lab: ip netns del them, or name the lab otherwise", l.Name)
 	}
+	source := arg
+	if strings.ContainsAny(arg, "./") {
+		if source, err = filepath.Abs(arg); err != nil {
+			return nil, err
+		}
+	}
 	// Everything that can be wrong with the file is said before anything is made.
-	if _, err := newPlan(l, &state{}); err != nil {
+	p, err := newPlan(l, &state{Source: source})
+	if err == nil {
+		err = p.checkGuests()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("lab %s:\n%w", arg, err)
 	}
 	unlock, err := lock(l.Name)
@@ -47,13 +57,9 @@ func up(ctx context.Context, arg string, out *progress) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	had.Links = nil // as the file says
-	p, err := newPlan(l, had)
-	if err != nil {
+	had.Source, had.Links = source, nil // as the file says
+	if p, err = newPlan(l, had); err != nil {
 		return nil, fmt.Errorf("lab %s:\n%w", arg, err)
-	}
-	if p.state.Source, err = filepath.Abs(arg); err != nil || !strings.ContainsAny(arg, "./") {
-		p.state.Source = arg
 	}
 	b := &builder{plan: p, text: text, out: out, running: map[string]*daemon{}}
 	if err := b.build(ctx); err != nil {
@@ -101,11 +107,12 @@ func (b *builder) build(ctx context.Context) error {
 		return err
 	}
 	for _, h := range restart {
-		for _, m := range h.Machines {
-			if err := m.address(); err != nil {
-				return err
-			}
+		if err := h.addresses(); err != nil {
+			return err
 		}
+	}
+	if err := b.guests(ctx); err != nil {
+		return err
 	}
 	for _, h := range b.impaired {
 		if err := h.impair(ctx); err != nil {
@@ -127,7 +134,9 @@ func (b *builder) clear() (restart []*host, err error) {
 	for _, h := range b.hosts {
 		want[h.Space()] = h.shape()
 		for _, m := range h.Machines {
-			want[m.Space()] = m.shape()
+			if m.Guest == nil {
+				want[m.Space()] = m.shape()
+			}
 		}
 	}
 	there := spaces(b.Name)
@@ -141,7 +150,7 @@ func (b *builder) clear() (restart []*host, err error) {
 		text, err := os.ReadFile(h.Config())
 		same := err == nil && sameNIC(text, []byte(h.text)) && whole(h.Space())
 		for _, m := range h.Machines {
-			same = same && whole(m.Space())
+			same = same && (m.Guest != nil || whole(m.Space()))
 		}
 		if same && answers(h) {
 			if string(text) != h.text {
@@ -150,7 +159,7 @@ func (b *builder) clear() (restart []*host, err error) {
 			continue
 		}
 		restart = append(restart, h)
-		if err := end(func() []process { return nic(h) }); err != nil {
+		if err := end(func() []process { return append(nic(h), qemus(h, "")...) }); err != nil {
 			return nil, err
 		}
 	}
@@ -165,20 +174,18 @@ func (b *builder) clear() (restart []*host, err error) {
 		if err := removeSpace(name); err != nil {
 			return nil, err
 		}
-		if want[name] == "" {
-			if err := removeFiles(b.Name, strings.TrimPrefix(name, b.Name+".")); err != nil {
-				return nil, err
-			}
-		}
 	}
-	return restart, b.state.save(folder(b.Name))
+	return restart, errors.Join(b.sweep(), b.state.save(folder(b.Name)))
 }
 
-// removeFiles removes what a lab's folder has of a host or machine.
-func removeFiles(lab, name string) error {
-	files, err := filepath.Glob(filepath.Join(folder(lab), name+".*"))
+// sweep removes the files of hosts and machines that the plan has not.
+func (b *builder) sweep() error {
+	files, err := filepath.Glob(filepath.Join(folder(b.Name), "[a-z]*.*"))
 	for _, f := range files {
-		err = errors.Join(err, os.Remove(f))
+		base := filepath.Base(f)
+		if name, _, _ := strings.Cut(base, "."); base != labFile && base != stateFile && !slices.Contains(b.places(), name) {
+			err = errors.Join(err, os.Remove(f))
+		}
 	}
 	return err
 }
@@ -217,6 +224,9 @@ func (b *builder) network() error {
 			hosts++
 		}
 		for _, m := range h.Machines {
+			if m.Guest != nil {
+				continue
+			}
 			if made, err = make(m.Space(), m.shape(), m.furnish); err != nil {
 				return err
 			}
@@ -323,9 +333,32 @@ func (b *builder) ready(ctx context.Context, h *host) error {
 	return fmt.Errorf("the NIC of host %s: %w\n%s", h.Name, err, lastLines(h.Log()))
 }
 
+// addresses gives the ports of a host's machines their addresses; guests ask by DHCP.
+func (h *host) addresses() error {
+	for _, m := range h.Machines {
+		if m.Guest == nil {
+			if err := m.address(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// restart starts a host's NIC and its guests again.
+func (b *builder) restart(ctx context.Context, h *host) error {
+	if err := end(func() []process { return append(nic(h), qemus(h, "")...) }); err != nil {
+		return err
+	}
+	if err := b.startNICs(ctx, []*host{h}); err != nil {
+		return err
+	}
+	return errors.Join(h.addresses(), b.guests(ctx))
+}
+
 // begin runs a machine's commands.
 func (m *machine) begin(ctx context.Context) error {
-	log, err := os.OpenFile(filepath.Join(folder(m.Lab), m.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := os.OpenFile(m.File(".exec.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}

@@ -168,6 +168,12 @@ func attachVhostUser(cfg *config.Config, c *config.Attach, from sockets, memory 
 			return nil, err
 		}
 	}
+	if c.Vsock != "" {
+		if err := dev.Forward(c.Vsock); err != nil {
+			_ = dev.Close()
+			return nil, err
+		}
+	}
 	l, err := dev.Listen(abi.Port)
 	if err != nil {
 		_ = dev.Close()

@@ -22,10 +22,12 @@ const (
 	minMTU     = 576
 	maxMTU     = 65521
 	maxTime    = time.Hour
+	minMemory  = config.Size(256 << 20) // of a guest
 )
 
 var (
 	word     = regexp.MustCompile(`^[a-z]([a-z0-9-]*[a-z0-9])?$`)
+	debian   = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
 	reserved = regexp.MustCompile(`^(lo|all|br0|up0|cable|sw[0-9]*)$`)
 )
 
@@ -199,6 +201,9 @@ func (c *checker) machines() {
 		if c.isHost(m.Name) {
 			c.add(path, fmt.Sprintf("%s is the name of a host, too", m.Name), "use another one")
 		}
+		if m.Guest != nil {
+			c.guest(path+".guest", m.Guest)
+		}
 		switch {
 		case m.Host == "":
 			c.add(path+".host", "missing", c.known("hosts"))
@@ -233,6 +238,37 @@ func (c *checker) machines() {
 		default:
 			taken[at] = m.Name
 		}
+	}
+}
+
+func (c *checker) guest(path string, g *Guest) {
+	c.oneOf(path+".port", g.Port, PortVhostUser, PortTAP)
+	c.oneOf(path+".function", g.Function, FunctionVsock, FunctionWindow, FunctionPCI)
+	c.oneOf(path+".accel", g.Accel, "auto", "kvm", "tcg")
+	switch {
+	case g.Image != "" && len(g.Packages) > 0:
+		c.add(path+".packages", "the image is made already", "leave image or packages out")
+	case g.Image != "" && g.Driver != "":
+		c.add(path+".driver", "the image is made already", "leave image or driver out")
+	case g.Driver != "" && g.Function == FunctionVsock:
+		c.add(path+".driver", "the Linux driver finds no function over vsock", "use function: window or vfio-user")
+	}
+	if g.Memory < minMemory || g.Memory%(1<<20) != 0 {
+		c.add(path+".memory", fmt.Sprintf("%s is not the memory of a guest", g.Memory), fmt.Sprintf("use whole MiB, %s or more", minMemory))
+	}
+	if g.CPUs < 1 || g.CPUs > 255 {
+		c.add(path+".cpus", fmt.Sprintf("%d is out of range", g.CPUs), "use 1 to 255")
+	}
+	for i, p := range g.Packages {
+		if !debian.MatchString(p) {
+			c.add(fmt.Sprintf("%s.packages[%d]", path, i), fmt.Sprintf("%.100q is not a package's name", p), "write it as apt has it")
+		}
+	}
+}
+
+func (c *checker) oneOf(path, value string, choices ...string) {
+	if !slices.Contains(choices, value) {
+		c.add(path, fmt.Sprintf("%.100q is not known", value), "write one of "+strings.Join(choices, ", "))
 	}
 }
 

@@ -1,6 +1,7 @@
 package labfile
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
@@ -62,14 +63,38 @@ type Tenant struct {
 	Subnet netip.Prefix `yaml:"subnet"`
 }
 
-// Machine is what a tenant has at a host: a network namespace with a function's port.
+// Machine is what a tenant has at a host: a network namespace with a function's port, or a guest.
 type Machine struct {
 	Name    string     `entry:"name"`
 	Host    string     `yaml:"host"`
 	Tenant  string     `yaml:"tenant"`
 	Address netip.Addr `yaml:"address"` // default: the next one that is free
 	Exec    []string   `yaml:"exec"`    // commands for a shell, run once the lab is up
+	Guest   *Guest     `yaml:"guest"`   // a QEMU guest in place of a namespace
 }
+
+// Guest is a QEMU guest.
+type Guest struct {
+	Image    string      `yaml:"image"`    // folder made by vnic image; default: the lab makes one
+	Packages []string    `yaml:"packages"` // Debian packages in the one that the lab makes
+	Driver   string      `yaml:"driver"`   // folder of the Linux driver, which is then in it
+	Memory   config.Size `yaml:"memory"`
+	CPUs     int         `yaml:"cpus"`
+	Accel    string      `yaml:"accel"`
+	QEMU     string      `yaml:"qemu"` // QEMU's program
+	Port     string      `yaml:"port"`
+	Function string      `yaml:"function"`
+	Share    string      `yaml:"share"` // folder of the host that the guest has as /share
+}
+
+// Ways by which a guest has its function's port, and its function.
+const (
+	PortVhostUser  = "vhost-user" // the NIC serves a virtio-net device in the guest's memory
+	PortTAP        = "tap"        // QEMU's device on a TAP, bridged to the NIC's
+	FunctionVsock  = "vsock"      // programs attach over vsock
+	FunctionWindow = "window"     // a PCI device for its doorbells beside that, for the Linux driver, too
+	FunctionPCI    = "vfio-user"  // a PCI device, by QEMU 10.1 or newer; the guest has no vsock
+)
 
 // Check is a command with what is expected of it.
 type Check struct {
@@ -174,8 +199,12 @@ func (l *Lab) setDefaults() {
 		l.Tenants = []Tenant{{Name: defaultTenant, Subnet: netip.MustParsePrefix(defaultSubnet)}}
 	}
 	for i := range l.Machines {
-		if m := &l.Machines[i]; m.Tenant == "" && len(l.Tenants) == 1 {
+		m := &l.Machines[i]
+		if m.Tenant == "" && len(l.Tenants) == 1 {
 			m.Tenant = l.Tenants[0].Name
+		}
+		if m.Guest != nil {
+			m.Guest.setDefaults()
 		}
 	}
 	for i := range l.Validate {
@@ -187,6 +216,30 @@ func (l *Lab) setDefaults() {
 			v.Timeout = DefaultTimeout
 		}
 	}
+}
+
+func (g *Guest) setDefaults() {
+	g.Memory = cmp.Or(g.Memory, 512<<20)
+	g.CPUs = cmp.Or(g.CPUs, 1)
+	g.Accel = cmp.Or(g.Accel, "auto")
+	g.QEMU = cmp.Or(g.QEMU, "qemu-system-x86_64")
+	g.Port = cmp.Or(g.Port, PortVhostUser)
+	if g.Function == "" {
+		g.Function = FunctionVsock
+		if g.Driver != "" {
+			g.Function = FunctionWindow // the driver knows no vsock
+		}
+	}
+}
+
+// At returns the guest with its paths, which are those of a file in a folder.
+func (g Guest) At(folder string) *Guest {
+	for _, p := range []*string{&g.Image, &g.Driver, &g.Share} {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(folder, *p)
+		}
+	}
+	return &g
 }
 
 // LinkOf returns the link that a host is at.

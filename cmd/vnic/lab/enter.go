@@ -1,0 +1,240 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/agent"
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+)
+
+// Ways into machines: a machine that is a namespace is entered by ip netns exec, a guest over vsock or
+// by its console.
+
+// run runs a command in a machine or on a host with this process's standard streams. It returns only if
+// it cannot, or if the place is a guest.
+func (p *plan) run(ctx context.Context, place string, argv ...string) error {
+	m := p.machine(place)
+	if m == nil || m.Guest == nil {
+		cmd, err := p.command(context.Background(), place, argv...)
+		if err != nil {
+			return err
+		}
+		return become(cmd)
+	}
+	c, err := m.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	status, err := agent.Run(c, argv, os.Stdin, os.Stdout, os.Stderr)
+	if err == nil && status != 0 {
+		err = cli.CommandFailed(status)
+	}
+	return err
+}
+
+// dial connects to a guest's agent.
+func (m *machine) dial(ctx context.Context) (net.Conn, error) {
+	if !m.hasVsock() {
+		return nil, fmt.Errorf("guest %s: %w", m.Name, errNoVsock)
+	}
+	c, err := agent.Dial(ctx, m.File(".vsock"), agent.Port)
+	if err != nil {
+		err = fmt.Errorf("guest %s: %w", m.Name, err)
+	}
+	return c, err
+}
+
+func shellCommand(lab *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "shell GUEST|MACHINE|HOST",
+		Short: "a shell in a guest, a machine or on a host",
+		Long:  `Opens a shell: in a QEMU guest over vsock, which needs no network and no password.`,
+		Args:  cli.Arguments(1, 1), ValidArgsFunction: completePlaces(lab),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := open(*lab)
+			if err != nil {
+				return err
+			}
+			return p.run(cmd.Context(), args[0], "bash", "-l")
+		},
+	}
+}
+
+func cpCommand(lab *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cp GUEST:PATH PATH | PATH GUEST:PATH",
+		Short: "copy a file or folder out of a guest or into it",
+		Long: `Copies a file, or a folder with its content, over vsock. If the second path is a
+folder, the copy is made in it. Links are followed, and devices left out.`,
+		Example: `  vnic lab cp driver.ko red1:/root
+  vnic lab cp red1:/var/log logs`,
+		Args: cli.Arguments(2, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := open(*lab)
+			if err != nil {
+				return err
+			}
+			from, fromPath, out := p.inGuest(args[0])
+			to, toPath, in := p.inGuest(args[1])
+			if in == out {
+				return cli.Usagef("%sone of the two paths is of a guest, as red1:/root; machines that are namespaces have the files of the host", cli.Place(cmd))
+			}
+			m := from
+			if in {
+				m = to
+			}
+			c, err := m.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			stop := context.AfterFunc(cmd.Context(), func() { c.Close() })
+			defer stop()
+			if in {
+				return agent.Put(c, args[0], toPath)
+			}
+			return agent.Get(c, fromPath, args[1])
+		},
+	}
+}
+
+// inGuest reads GUEST:PATH.
+func (p *plan) inGuest(arg string) (m *machine, path string, ok bool) {
+	name, path, ok := strings.Cut(arg, ":")
+	if !ok || strings.Contains(name, "/") {
+		return nil, arg, false
+	}
+	if m = p.machine(name); m == nil || m.Guest == nil {
+		return nil, arg, false
+	}
+	if path == "" {
+		path = "."
+	}
+	return m, path, true
+}
+
+// leave is the key that leaves a console, Ctrl-], as telnet and virsh have it.
+const leave = 0x1d
+
+func consoleCommand(lab *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "console GUEST",
+		Short: "a guest's serial console; Ctrl-] leaves it",
+		Long: `Shows the last lines of a guest's console and connects to it. Ctrl-] leaves it; the
+guest goes on. All that the console showed is in the machine's .log file.`,
+		Args: cli.Arguments(1, 1), ValidArgsFunction: completePlaces(lab),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := open(*lab)
+			if err != nil {
+				return err
+			}
+			m, err := p.guestNamed(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := (&net.Dialer{}).DialContext(cmd.Context(), "unix", m.File(".console"))
+			if err != nil {
+				return fmt.Errorf("guest %s: its console: %w; vnic lab restart %[1]s starts it", m.Name, err)
+			}
+			defer c.Close()
+			fmt.Fprintf(cmd.ErrOrStderr(), "The console of %s; Ctrl-] leaves it.\n%s\n", m.Name, lastLines(m.File(".log")))
+			return attachConsole(cmd.Context(), c, os.Stdin, cmd.OutOrStdout())
+		},
+	}
+}
+
+// attachConsole carries keys and output until the key that leaves, the end of the keys, or of the guest.
+func attachConsole(ctx context.Context, c net.Conn, keys *os.File, out io.Writer) error {
+	if restore, err := agent.Raw(keys); err == nil { // it is a terminal
+		defer restore()
+	}
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		b := make([]byte, 4096)
+		for {
+			n, err := keys.Read(b)
+			typed, _, leaves := strings.Cut(string(b[:n]), string(rune(leave)))
+			if _, werr := io.WriteString(c, typed); err != nil || werr != nil || leaves {
+				return
+			}
+		}
+	}()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(out, c)
+		ended <- err
+	}()
+	select {
+	case <-left:
+		return nil
+	case err := <-ended:
+		if errors.Is(err, net.ErrClosed) {
+			err = nil
+		}
+		return err
+	}
+}
+
+func (p *plan) guestNamed(name string) (*machine, error) {
+	m := p.machine(name)
+	if m != nil && m.Guest != nil {
+		return m, nil
+	}
+	var names []string
+	for _, m := range p.all() {
+		if m.Guest != nil {
+			names = append(names, m.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("lab %s has no guests: give a machine guest: {} in its file", p.Name)
+	}
+	return nil, fmt.Errorf("lab %s has no guest %q; there are %s", p.Name, name, strings.Join(names, ", "))
+}
+
+func restartCommand(lab *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "restart GUEST|HOST",
+		Short: "start a guest again, or a host's NIC with its guests",
+		Long: `Ends the guest's QEMU, or the host's NIC and the QEMUs of its guests, and starts them
+again with the same configuration.`,
+		Args: cli.Arguments(1, 1), ValidArgsFunction: completePlaces(lab),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := open(*lab)
+			if err != nil {
+				return err
+			}
+			unlock, err := lock(p.Name)
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			b := &builder{plan: p, out: newProgress(cmd.ErrOrStderr()), running: map[string]*daemon{}}
+			if h := p.host(args[0]); h != nil {
+				return b.restart(cmd.Context(), h)
+			}
+			m, err := p.guestNamed(args[0])
+			if err != nil {
+				return fmt.Errorf("%w, and hosts %s", err, strings.Join(p.places()[len(p.Machines):], ", "))
+			}
+			if err := endGuest(m); err != nil {
+				return err
+			}
+			return b.guests(cmd.Context())
+		},
+	}
+}

@@ -1,0 +1,308 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/agent"
+	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
+	"github.com/falcon-vnic/vnic/qemu"
+	"github.com/falcon-vnic/vnic/qemu/image"
+)
+
+// A guest is a QEMU in its host's namespace, started by the line that vnic qemu prints for the
+// configuration of the host's NIC. The lab keeps the line in MACHINE.qemu, the console's output in
+// MACHINE.log, and the console itself behind MACHINE.console.
+
+// bootTime is how long a guest may take until its agent answers. Without KVM it takes ten seconds on
+// an idle machine.
+const bootTime = 3 * time.Minute
+
+// Bridged ports have a bridge with two TAPs on the host, named after the function.
+
+func (m *machine) PortTAP() string    { return fmt.Sprintf("vf%d", m.VF) }
+func (m *machine) GuestTAP() string   { return fmt.Sprintf("vf%dg", m.VF) }
+func (m *machine) PortBridge() string { return fmt.Sprintf("vf%dbr", m.VF) }
+
+// CID returns the context id of the guest's vsock, which only its host knows.
+func (m *machine) CID() int { return 1000 + m.VF }
+
+// hasVsock reports whether the guest's agent can be reached.
+func (m *machine) hasVsock() bool { return m.Guest != nil && m.Guest.Function != labfile.FunctionPCI }
+
+// checkGuests returns what this machine lacks of what the file's guests need.
+func (p *plan) checkGuests() error {
+	var problems []error
+	bad := func(m *machine, key, what, remedy string) {
+		problems = append(problems, fmt.Errorf("machines.%s.guest.%s: %s; %s", m.Name, key, what, remedy))
+	}
+	isFolder := func(path string) bool {
+		st, err := os.Stat(path)
+		return err == nil && st.IsDir()
+	}
+	for _, m := range p.all() {
+		g := m.Guest
+		if g == nil {
+			continue
+		}
+		if _, err := exec.LookPath(g.QEMU); err != nil {
+			bad(m, "qemu", fmt.Sprintf("there is no program %q", g.QEMU), "install it (Debian: qemu-system-x86), or name another")
+		} else if v := qemu.VersionOf(g.QEMU); g.Function == labfile.FunctionPCI && v < qemu.MinVfioUser {
+			bad(m, "function", fmt.Sprintf("vfio-user needs QEMU 10.1 or newer, %s is %s", g.QEMU, v), "name a newer one by qemu, or use function: window")
+		}
+		if g.Image != "" {
+			if _, err := os.Stat(filepath.Join(g.Image, "initrd")); err != nil {
+				bad(m, "image", g.Image+" is not a guest", "make one with vnic image --out, or leave it out")
+			}
+		}
+		if g.Share != "" && !isFolder(g.Share) {
+			bad(m, "share", "there is no folder "+g.Share, "make it first")
+		}
+		if g.Driver != "" && !isFolder(filepath.Join(g.Driver, "provider")) {
+			bad(m, "driver", "there is no Linux driver in "+g.Driver, "make driver builds it, in build/linux")
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// guestFolder returns the folder from which a guest boots: that of the file, or one that is made once
+// for each program and choice of packages.
+func guestFolder(ctx context.Context, g *labfile.Guest, out *progress) (dir string, err error) {
+	if g.Image != "" {
+		return g.Image, nil
+	}
+	cache, err := image.DefaultCache()
+	if err != nil {
+		return "", err
+	}
+	args, err := imageArgs(ctx, cache, g)
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(filepath.Dir(cache), "lab-guest")
+	if len(args) > 0 {
+		dir += "-" + hash([]byte(strings.Join(args, "\n")))[:8]
+	}
+	if err := os.MkdirAll(dir, folderRights); err != nil {
+		return "", err
+	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", err
+	}
+	self, err := os.ReadFile(program) // it is in the guest
+	if err != nil {
+		return "", err
+	}
+	madeOf, key := filepath.Join(dir, "made-of"), hash(self)
+	if b, err := os.ReadFile(madeOf); err == nil && string(b) == key {
+		return dir, nil
+	}
+	out.now("a guest is made, in %s", dir)
+	if _, err := output(exec.CommandContext(ctx, program, append([]string{"image", "--out", dir}, args...)...)); err != nil {
+		return "", fmt.Errorf("vnic image: %w", err)
+	}
+	out.step("guest: made in %s", dir)
+	return dir, os.WriteFile(madeOf, []byte(key), 0o644)
+}
+
+// imageArgs returns the arguments of vnic image for what the file adds to a guest.
+func imageArgs(ctx context.Context, cache string, g *labfile.Guest) (args []string, err error) {
+	for _, p := range g.Packages {
+		args = append(args, "--package", p)
+	}
+	if g.Driver == "" {
+		return args, nil
+	}
+	k, err := image.FetchKernel(ctx, cache)
+	if err != nil {
+		return nil, err
+	}
+	module := filepath.Join(g.Driver, k.Release, "vnic.ko")
+	if _, err := os.Stat(module); err != nil {
+		return nil, fmt.Errorf("driver %s: it was not built for the guest's kernel %s: %w (make driver builds it)", g.Driver, k.Release, err)
+	}
+	const provider = "libvnic-rdmav34.so"
+	return append(args,
+		"--module", "ib_uverbs", "--module", "rdma_ucm", "--module", module,
+		"--file", filepath.Join(g.Driver, "provider", provider)+":/usr/lib/x86_64-linux-gnu/libibverbs/"+provider,
+		"--file", filepath.Join(g.Driver, "provider", "vnic.driver")+":/etc/libibverbs.d/vnic.driver"), nil
+}
+
+func hash(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// line returns the command line of a guest's QEMU, as words and for a shell.
+func (m *machine) line(ctx context.Context, folder string) (argv []string, shell []byte, err error) {
+	g := m.Guest
+	args := []string{
+		"qemu", "-c", m.host.Config(), "--guest", fmt.Sprint(m.CID()), "--name", m.Lab + "." + m.Name, "--image", folder,
+		"--memory", g.Memory.String(), "--cpus", fmt.Sprint(g.CPUs), "--accel", g.Accel, "--qemu", g.QEMU, "--hotplug", "0",
+	}
+	if g.Share != "" {
+		args = append(args, "--share", g.Share)
+	}
+	if g.Function == labfile.FunctionPCI {
+		args = append(args, "--iommu")
+	}
+	args = append(args, "--", "-monitor", "none", "-serial", "chardev:console",
+		"-chardev", "socket,id=console,path="+m.File(".console")+",server=on,wait=off,logfile="+m.File(".log")+",logappend=on")
+	if shell, err = output(exec.CommandContext(ctx, program, args...)); err == nil {
+		var asJSON []byte
+		asJSON, err = output(exec.CommandContext(ctx, program, slices.Insert(args, 1, "--json")...))
+		var start struct{ Argv []string }
+		if err == nil {
+			err = json.Unmarshal(asJSON, &start)
+		}
+		argv = start.Argv
+	}
+	if err != nil {
+		err = fmt.Errorf("machines.%s.guest: %w", m.Name, err)
+	}
+	return argv, shell, err
+}
+
+// output returns what a command prints. Its error has what it says.
+func output(cmd *exec.Cmd) ([]byte, error) {
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(errs.String()))
+	}
+	return out, err
+}
+
+// boot starts a guest.
+func (m *machine) boot(argv []string, shell []byte) (*daemon, error) {
+	if err := os.WriteFile(m.File(".qemu"), shell, 0o644); err != nil {
+		return nil, err
+	}
+	return start(m.host.Space(), m.File(".qemu.log"), argv...)
+}
+
+// awake waits until a guest's agent answers, and tells the guest its name and the others'.
+func (p *plan) awake(ctx context.Context, m *machine, d *daemon) error {
+	if !m.hasVsock() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, bootTime)
+	defer cancel()
+	for {
+		err := p.tell(ctx, m)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-d.ended:
+			return fmt.Errorf("guest %s: QEMU ended: %w\n%s", m.Name, d.err, lastLines(m.File(".qemu.log")))
+		case <-ctx.Done():
+			return fmt.Errorf("guest %s: %w\n%s", m.Name, err, lastLines(m.File(".log")))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// tell gives a guest its name and the names of its tenant's machines.
+func (p *plan) tell(ctx context.Context, m *machine) error {
+	c, err := agent.Dial(ctx, m.File(".vsock"), agent.Port)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var said bytes.Buffer
+	status, err := agent.Run(c, []string{"/bin/sh", "-c", `cat > /etc/hosts && echo "$0" > /proc/sys/kernel/hostname`, m.Name}, strings.NewReader(p.names(m.Number)), &said, &said)
+	if err == nil && status != 0 {
+		err = fmt.Errorf("guest %s: %s", m.Name, said.String())
+	}
+	return err
+}
+
+// qemus returns the processes of the guest with a name in a host's namespace; "": of all of the lab.
+func qemus(h *host, name string) (ps []process) {
+	for _, p := range processes([]string{h.Space()})[h.Space()] {
+		i := slices.Index(p.argv, "-name")
+		if i < 0 || i+1 == len(p.argv) {
+			continue
+		}
+		if of := p.argv[i+1]; of == space(h.Lab, name) || name == "" && strings.HasPrefix(of, space(h.Lab, "")) {
+			ps = append(ps, p)
+		}
+	}
+	return ps
+}
+
+// endGuest ends a guest.
+func endGuest(m *machine) error {
+	return end(func() []process { return qemus(m.host, m.Name) })
+}
+
+// guests boots the guests that do not run, or whose QEMU is to be another one, and waits for them.
+func (b *builder) guests(ctx context.Context) error {
+	booted := map[*machine]*daemon{}
+	for _, m := range b.all() {
+		if m.Guest == nil {
+			continue
+		}
+		folder, err := guestFolder(ctx, m.Guest, b.out)
+		if err != nil {
+			return fmt.Errorf("machines.%s.guest: %w", m.Name, err)
+		}
+		argv, shell, err := m.line(ctx, folder)
+		if err != nil {
+			return err
+		}
+		had, _ := os.ReadFile(m.File(".qemu"))
+		if bytes.Equal(had, shell) && len(qemus(m.host, m.Name)) > 0 {
+			continue
+		}
+		if err := endGuest(m); err != nil {
+			return err
+		}
+		if booted[m], err = m.boot(argv, shell); err != nil {
+			return err
+		}
+	}
+	n := 0
+	for _, m := range b.all() {
+		if d := booted[m]; d != nil {
+			b.out.now("guests: %d of %d are up", n, len(booted))
+			if err := b.awake(ctx, m, d); err != nil {
+				return err
+			}
+			if err := m.begin(ctx); err != nil {
+				return err
+			}
+			n++
+		} else if m.hasVsock() { // there may be new names
+			if err := b.tell(ctx, m); err != nil {
+				return err
+			}
+		}
+	}
+	if n > 0 {
+		b.out.step("guests: %d started", n)
+	}
+	return nil
+}
+
+var errNoVsock = errors.New("its function is a PCI device by vfio-user, so it has no vsock: use vnic lab console")
