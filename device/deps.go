@@ -34,6 +34,7 @@ type Deps struct {
 	Control     net.Listener           // listener of the control API, opened by the caller; nil: the NIC opens one by the configuration
 	Supervisor  *controller.Supervisor // nil: none
 	Pulses      []thread.Pulse         // watch the shards' threads, in order; may be fewer
+	Peers       settings.Store         // keeps what operators changed of peers; nil: it ends with the NIC
 	Settings    settings.Store         // keeps settings of functions that operators made; nil: they end with the NIC
 	Attachments []Attachment           // already listening
 	Identity    *cmlink.Identity       // nil: loaded from cm.identity, if there are peers

@@ -39,21 +39,21 @@ var (
 )
 
 // Open implements controller.Links.
-func (l *links) Open() error {
+func (l *links) Open() (domain string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.link != nil {
-		return nil
+		return l.self.Domain, nil
 	}
 	if err := l.identify(); err != nil {
-		return err
+		return "", err
 	}
 	link, err := cmlink.New(cmlink.Config{Listen: listenOn(l.cfg.CM.Listen), Identity: l.self, Log: l.log}, l)
 	if err != nil {
-		return listenError("cm.listen", l.cfg.CM.Listen, err)
+		return "", listenError("cm.listen", l.cfg.CM.Listen, err)
 	}
 	l.link, l.up = link, map[cm.PeerID]*peerLink{}
-	return nil
+	return l.self.Domain, nil
 }
 
 // identify loads the NIC's identity.

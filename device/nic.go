@@ -50,6 +50,7 @@ type NIC struct {
 	fitter   fitter
 
 	settings *settings.Memory
+	peers    *settings.PeerMemory
 	warnings *controller.Warnings
 	ready    chan struct{}
 }
@@ -95,7 +96,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 			return nil, err
 		}
 	}
-	n.settings = settings.NewMemory(deps.Settings)
+	n.settings, n.peers = settings.NewMemory(deps.Settings), settings.NewPeerMemory(deps.Peers)
 	if err = n.newShards(); err != nil {
 		return nil, err
 	}
@@ -106,7 +107,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	n.fitter.recall()
 	c := controller.Config{
 		Host: cfg.NIC.Host, Name: cfg.NIC.Name, Version: Version, Started: time.Now(), Shards: n.asked(), Core: n.core, Links: &n.links,
-		Supervisor: deps.Supervisor, Warnings: n.warnings, Settings: n.settings, Fitter: &n.fitter, Counters: n.countRest, WallOffset: n.wallOffset, Log: n.log,
+		Supervisor: deps.Supervisor, Warnings: n.warnings, Settings: n.settings, PeerMemory: n.peers, Fitter: &n.fitter, Counters: n.countRest, WallOffset: n.wallOffset, Log: n.log,
 	}
 	n.API = controller.NewAPI(c)
 	return n, nil
@@ -153,7 +154,7 @@ func (n *NIC) newShards() (err error) {
 	return nil
 }
 
-// recall applies the operators' settings from the earlier run. It is called before there are
+// recall applies the operators' settings from the earlier run, of functions and peers. It is called before there are
 // shards. It leaves out what no longer fits the configuration.
 func (n *NIC) recall() {
 	refused, err := n.settings.Recall(func(id pfvf.ID, c *control.FunctionChange) error { return n.core.Functions.Recall(id, c) })
@@ -162,6 +163,13 @@ func (n *NIC) recall() {
 	}
 	for id, err := range refused {
 		n.log.Warn("function not set again as it was", "function", id.String(), "err", err)
+	}
+	list, err := n.peers.Recall(n.cfg.Peers)
+	if err == nil {
+		err = n.core.Peers.Set(n.clock(), list)
+	}
+	if err != nil {
+		n.log.Warn("peers are those of the configuration, not as they were set", "err", err)
 	}
 }
 
@@ -289,7 +297,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		defer c.Close()
 	}
 	if err == nil && n.core.Peers.Len() > 0 {
-		err = n.links.Open()
+		_, err = n.links.Open()
 	}
 	if err != nil {
 		for _, u := range n.units {

@@ -18,6 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/inject"
 	"github.com/falcon-vnic/vnic/cmd/vnic/keys"
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab"
+	"github.com/falcon-vnic/vnic/cmd/vnic/peer"
 	"github.com/falcon-vnic/vnic/cmd/vnic/qemu"
 	"github.com/falcon-vnic/vnic/cmd/vnic/run"
 	"github.com/falcon-vnic/vnic/cmd/vnic/run/supervisor"
@@ -50,7 +51,7 @@ func main() {
 // command returns the whole command tree.
 func command() *cobra.Command {
 	return cli.Root(thisVersion().Version,
-		run.Command(), run.WaitCommand(), run.UpgradeCommand(), doctor.Command(run.CheckMachine), demo.Command(), lab.Command(), keys.Command(), show.Command(), show.TopCommand(), vf.Command(),
+		run.Command(), run.WaitCommand(), run.UpgradeCommand(), doctor.Command(run.CheckMachine), demo.Command(), lab.Command(), keys.Command(), show.Command(), show.TopCommand(), vf.Command(), peer.Command(),
 		inject.Command(), show.CaptureCommand(), show.TraceCommand(), sim.Command(), qemu.Command(), image.Command(), guest.Command(),
 		guest.ConformCommand(), explain.Command(), versionCommand(),
 	)

@@ -48,6 +48,18 @@ func (c *Client) NIC(ctx context.Context) (v NIC, err error) {
 	return v, err
 }
 
+// Peers describes the peers.
+func (c *Client) Peers(ctx context.Context) (v []Peer, err error) {
+	err = c.get(ctx, "/v1/peers", &v)
+	return v, err
+}
+
+// ChangePeer adds, changes or removes a peer, and returns the peers that there are then.
+func (c *Client) ChangePeer(ctx context.Context, change PeerChange) (v []Peer, err error) {
+	err = c.do(ctx, http.MethodPost, "/v1/peers/change", change, &v)
+	return v, err
+}
+
 // Functions describes the PFs and VFs.
 func (c *Client) Functions(ctx context.Context) (v []Function, err error) {
 	err = c.get(ctx, "/v1/functions", &v)

@@ -85,6 +85,15 @@ func (f *fake) ChangeFunction(_ context.Context, c FunctionChange) (Function, er
 	return Function{ID: c.Function, Guest: c.Set["guest"], State: c.Action}, f.err
 }
 
+func (f *fake) Peers(context.Context) ([]Peer, error) { return f.nic.Peers, f.err }
+
+func (f *fake) ChangePeer(_ context.Context, c PeerChange) ([]Peer, error) {
+	if c.Name == "" {
+		return nil, BadRequest{errors.New("which peer?")}
+	}
+	return []Peer{{Name: c.Name, Underlay: *c.Underlay}}, f.err
+}
+
 func (f *fake) RotateKeys(context.Context) (Rotation, error) {
 	return Rotation{Generation: 3, Keys: 2}, f.err
 }

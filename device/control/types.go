@@ -106,17 +106,38 @@ type Fault struct {
 
 // Peer is another NIC and the state of the connection management link to it.
 type Peer struct {
-	Name        string   `json:"name"` // in its certificate
-	Host        uint8    `json:"host"` // its nic.host; 0: not known yet
-	Underlay    string   `json:"underlay"`
-	Identity    string   `json:"identity"`
-	Tenants     []uint32 `json:"tenants"`
-	Up          bool     `json:"up"`
-	Functions   int      `json:"functions"`      // addresses of functions that it offers and has
-	Refused     int      `json:"refused"`        // addresses of functions and ports that it announces but does not get
-	Connections int      `json:"connections"`    // in any state
-	PathMTU     int      `json:"path_mtu"`       // bytes of outer IP packet that the network carries to it, as far as that is known
-	Note        string   `json:"note,omitempty"` // a problem, or what is waited for
+	Name        string        `json:"name"` // in its certificate
+	Host        uint8         `json:"host"` // its nic.host; 0: not known yet
+	Underlay    string        `json:"underlay"`
+	CM          string        `json:"cm"` // where it is dialed, if this NIC is the one that dials
+	Identity    string        `json:"identity"`
+	Tenants     []uint32      `json:"tenants"`
+	Addresses   []PeerAddress `json:"addresses"` // that are listed for it; in their tenants it may have no others
+	Up          bool          `json:"up"`
+	Functions   int           `json:"functions"`      // addresses of functions that it offers and has
+	Refused     int           `json:"refused"`        // addresses of functions and ports that it announces but does not get
+	Connections int           `json:"connections"`    // in any state
+	PathMTU     int           `json:"path_mtu"`       // bytes of outer IP packet that the network carries to it, as far as that is known
+	Note        string        `json:"note,omitempty"` // a problem, or what is waited for
+}
+
+// PeerAddress is an address of a tenant that is at a peer.
+type PeerAddress struct {
+	Tenant  uint32 `json:"tenant"`
+	Address string `json:"address"`
+}
+
+// PeerChange is the body of POST /v1/peers/change. What is missing stays as it is. Without an
+// identity, a peer that is added has its name in this NIC's domain.
+type PeerChange struct {
+	Action    string         `json:"action"` // "add", "set" or "remove"
+	Name      string         `json:"name"`   // in its certificate
+	Host      *uint8         `json:"host,omitempty"`
+	Underlay  *string        `json:"underlay,omitempty"`
+	CM        *string        `json:"cm,omitempty"`
+	Identity  *string        `json:"identity,omitempty"` // when it is added
+	Tenants   *[]uint32      `json:"tenants,omitempty"`
+	Addresses *[]PeerAddress `json:"addresses,omitempty"`
 }
 
 // Route is one entry of GET /v1/routes: where plain IP of a tenant goes.
@@ -349,6 +370,9 @@ type Provider interface {
 	Counters(ctx context.Context) (Counters, error)
 	RotateKeys(ctx context.Context) (Rotation, error)
 	ChangeFunction(ctx context.Context, c FunctionChange) (Function, error)
+	Peers(ctx context.Context) ([]Peer, error)
+	// ChangePeer returns the peers as they are after the change.
+	ChangePeer(ctx context.Context, c PeerChange) ([]Peer, error)
 	Credits(ctx context.Context) ([]CreditNode, error)
 	QPs(ctx context.Context) ([]QP, error)
 	Queues(ctx context.Context) ([]Queue, error)

@@ -29,6 +29,7 @@ type Config struct {
 	Supervisor *Supervisor // nil: none
 	Warnings   *Warnings
 	Settings   *settings.Memory
+	PeerMemory *settings.PeerMemory
 	Fitter     Fitter
 	Counters   func(control.Counters) // adds the counters that do not belong to a shard
 	WallOffset func() int64           // wall clock minus the shards' clock, ns
@@ -92,6 +93,12 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 		}
 	}
 	return v, nil
+}
+
+// Peers describes the other NICs.
+func (a *API) Peers(ctx context.Context) ([]control.Peer, error) {
+	v, err := a.NIC(ctx)
+	return v.Peers, err
 }
 
 // addUplink adds the packet counts of part, another shard's queue of the same uplink, to u.

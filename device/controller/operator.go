@@ -64,6 +64,36 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	return v, stopped
 }
 
+// ChangePeer carries out `vnic peer add`, set and remove.
+func (a *API) ChangePeer(ctx context.Context, c control.PeerChange) (list []control.Peer, err error) {
+	domain := ""
+	if c.Action == "add" {
+		if domain, err = a.c.Links.Open(); err != nil {
+			return nil, control.BadRequest{Err: err}
+		}
+	}
+	core := a.c.Core
+	var is *config.Peer // after the change; nil: it is gone
+	stopped := core.Do(func(now vtime.Time) {
+		if err = core.Peers.operate(now, &c, domain); err != nil {
+			return
+		}
+		if p := core.Peers.Find(c.Name); p != nil {
+			is = &p.Is
+		}
+	})
+	switch {
+	case stopped != nil:
+		return nil, stopped
+	case err != nil:
+		return nil, control.BadRequest{Err: err}
+	}
+	if err := a.c.PeerMemory.Note(c.Name, is); err != nil {
+		a.c.Log.Warn("what was set of peers is lost when the NIC starts again", "err", err)
+	}
+	return a.Peers(ctx)
+}
+
 // InjectFault adds a fault rule or profile to a function, or removes them, and returns the faults
 // that the function has then. Without a function it removes the faults of all.
 func (a *API) InjectFault(_ context.Context, c control.FaultChange) (list []control.Fault, err error) {

@@ -2,12 +2,17 @@ package controller
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"reflect"
 	"slices"
+	"strconv"
 
+	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
@@ -101,6 +106,72 @@ func (p *Peers) names() (list []string) {
 		list = append(list, p.list[i].Name())
 	}
 	return list
+}
+
+// operate carries out an operator's change. domain is that of new peers whose identity is not given.
+func (p *Peers) operate(now vtime.Time, c *control.PeerChange, domain string) error {
+	if c.Name == "" {
+		return errors.New("which peer? give its name, which is that in its certificate")
+	}
+	switch c.Action {
+	case "add":
+		host, _ := strconv.ParseUint(c.Name, 10, 8)
+		is := config.Peer{Host: uint8(host), Identity: cmlink.URI(domain, uint8(host))}
+		if err := edit(&is, c); err != nil {
+			return err
+		}
+		return p.Add(now, is)
+	case "set":
+		peer := p.Find(c.Name)
+		if peer == nil {
+			return p.unknown(c.Name)
+		}
+		is := peer.Is
+		if err := edit(&is, c); err != nil {
+			return err
+		}
+		return p.Change(now, is)
+	case "remove":
+		return p.Remove(now, c.Name)
+	}
+	return fmt.Errorf("action %q: there are add, set and remove", c.Action)
+}
+
+// edit applies what an operator gives to a peer.
+func edit(to *config.Peer, c *control.PeerChange) (err error) {
+	if c.Host != nil {
+		to.Host = *c.Host
+	}
+	if c.Identity != nil {
+		to.Identity = *c.Identity
+	}
+	if c.Underlay != nil {
+		if to.Underlay, err = netip.ParseAddr(*c.Underlay); err != nil {
+			return fmt.Errorf("peer %s: underlay %q: write its uplink.address without the prefix length, as 10.0.0.2", c.Name, *c.Underlay)
+		}
+	}
+	if c.CM != nil {
+		if to.CM, err = netip.ParseAddrPort(*c.CM); err != nil {
+			return fmt.Errorf("peer %s: cm %q: write its cm.listen, as 192.0.2.2:7471", c.Name, *c.CM)
+		}
+	}
+	if c.Tenants != nil {
+		to.Tenants = *c.Tenants
+	}
+	if c.Addresses != nil {
+		to.Functions = nil
+		for _, a := range *c.Addresses {
+			addr, err := netip.ParseAddr(a.Address)
+			if err != nil {
+				return fmt.Errorf("peer %s: address %q of tenant %d: write it as 192.168.100.21", c.Name, a.Address, a.Tenant)
+			}
+			to.Functions = append(to.Functions, config.PeerFunction{Tenant: a.Tenant, Address: addr})
+		}
+	}
+	if to.Name() != c.Name {
+		return fmt.Errorf("peer %s: its identity is %s, which is the name %s", c.Name, to.Identity, to.Name())
+	}
+	return nil
 }
 
 // Set replaces the list of peers: it removes those that are not in it, changes those that differ and

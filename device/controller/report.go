@@ -25,7 +25,10 @@ func (k *Core) DescribePeers(links Links) (list []control.Peer) {
 		v := control.Peer{
 			Name: peer.Name, Host: p.Host, Underlay: config.Place{AddrPort: p.Underlay}.String(), Identity: peer.Is.Identity, Tenants: p.Tenants,
 			Up: p.Up, Functions: p.Offers, Refused: p.Functions.Count + p.Ports.Count, Connections: p.Connections, Note: k.note(&p),
-			PathMTU: k.pathMTU(peer.ID),
+			PathMTU: k.pathMTU(peer.ID), CM: peer.Is.CM.String(), Addresses: []control.PeerAddress{},
+		}
+		for _, f := range peer.Is.Functions {
+			v.Addresses = append(v.Addresses, control.PeerAddress{Tenant: f.Tenant, Address: f.Address.String()})
 		}
 		if p.Speaks != 0 {
 			v.Note = (&cm.VersionError{Got: p.Speaks}).Error()

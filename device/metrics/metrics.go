@@ -152,7 +152,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(info, 1, nic.Name, fmt.Sprint(nic.Host), nic.Version)
 	for _, p := range nic.Peers {
-		gauge(up, truth(p.Up), fmt.Sprint(p.Host))
+		gauge(up, truth(p.Up), p.Name)
 	}
 	for name, v := range counters {
 		count(out, name, v)

@@ -27,7 +27,7 @@ type fake struct {
 }
 
 func (f *fake) NIC(context.Context) (control.NIC, error) {
-	return control.NIC{Name: "nic1", Host: 1, Version: "v", Peers: []control.Peer{{Host: 2, Up: true}, {Host: 3}}}, f.err
+	return control.NIC{Name: "nic1", Host: 1, Version: "v", Peers: []control.Peer{{Name: "2", Up: true}, {Name: "3"}}}, f.err
 }
 
 func (f *fake) Functions(context.Context) (list []control.Function, err error) {

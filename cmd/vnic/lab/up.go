@@ -319,7 +319,7 @@ func (b *builder) ready(ctx context.Context, h *host) error {
 	_, err := control.NewClient(h.Control()).Wait(ctx, func(n control.NIC) error {
 		for _, p := range n.Peers {
 			if !p.Up || p.Functions == 0 {
-				return fmt.Errorf("peer %d is down: %s", p.Host, p.Note)
+				return fmt.Errorf("peer %s is down: %s", p.Name, p.Note)
 			}
 		}
 		return nil

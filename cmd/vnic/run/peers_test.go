@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -70,5 +71,72 @@ func TestSilentClients(t *testing.T) {
 		if err != nil || c["cmlink.ousted"] < 300 {
 			t.Errorf("%d of 400 connections made room for others: %v", c["cmlink.ousted"], err)
 		}
+	})
+}
+
+// TestPeersAreChangedByCommand: vnic peer lists, changes, removes and adds peers of a running NIC.
+// Nothing is left of a removed peer, however often it comes and goes, a restarted worker has the peers
+// that were left, and one that comes back can be worked with.
+func TestPeersAreChangedByCommand(t *testing.T) {
+	vnictest.InLab(t, false, func(l *vnictest.Lab) {
+		l.Start(0)
+		l.Start(1)
+		l.Joined()
+		l.Works()
+		peer := func(args ...string) string {
+			t.Helper()
+			out, errs, code := vnictest.Run(t, append(append([]string{"peer"}, args...), "-s", l.Hosts[0].Control)...)
+			if code != 0 {
+				t.Fatalf("vnic peer %v: %s", args, errs)
+			}
+			return out
+		}
+		counters := func() map[string]uint64 {
+			t.Helper()
+			n, err := l.Control(0).Counters(context.Background())
+			l.Must(err)
+			return n
+		}
+		list, err := l.Control(0).Peers(context.Background())
+		l.Must(err)
+		is := list[0]
+		add := []string{"add", "2", "--underlay", is.Underlay, "--cm", is.CM, "--identity", is.Identity, "--tenants", fmt.Sprint(is.Tenants[0])}
+		for _, a := range is.Addresses {
+			add = append(add, "--address", fmt.Sprintf("%d:%s", a.Tenant, a.Address))
+		}
+		if out := peer("list"); !strings.Contains(out, is.Underlay) || !strings.Contains(out, " up ") {
+			t.Errorf("%s", out)
+		}
+		fds := 0
+		for i := range 12 {
+			peer("remove", "2")
+			vnictest.Eventually(t, "nothing of the peer", func() error {
+				if n := counters(); n["psp.rx_sas"]+n["psp.tx_sas"]+n["falcon.conns"]+n["shard.cids_in_use"] != 0 {
+					return fmt.Errorf("%v", n)
+				}
+				return nil
+			})
+			n := l.NIC(0, 0)
+			if now := descriptorsOf(n.Worker); i == 2 {
+				fds = now
+			} else if i > 2 && now > fds+1 {
+				t.Errorf("%d descriptors of the worker after %d rounds, %d before", now, i, fds)
+			}
+			peer(add...)
+			l.Joined()
+		}
+		if _, errs, code := vnictest.Run(t, append(append([]string{"peer"}, add...), "-s", l.Hosts[0].Control)...); code == 0 || !strings.Contains(errs, "peer 2 is there already") {
+			t.Errorf("exit status %d: %s", code, errs)
+		}
+		l.Works()
+		peer("remove", "2")
+		n := l.NIC(0, 0)
+		l.Must(syscall.Kill(n.Worker, syscall.SIGKILL))
+		l.NIC(0, n.Worker)
+		if out := peer("list"); strings.Contains(out, is.Underlay) {
+			t.Errorf("the next worker has the peer again: %s", out)
+		}
+		peer(add...)
+		l.Joined()
 	})
 }

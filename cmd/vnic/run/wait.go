@@ -52,7 +52,7 @@ With --peers it waits until the NIC has reached each of its peers, too.`,
 func peersUp(nic control.NIC) error {
 	for _, p := range nic.Peers {
 		if !p.Up {
-			return fmt.Errorf("peer %d is down: %s", p.Host, p.Note)
+			return fmt.Errorf("peer %s is down: %s", p.Name, p.Note)
 		}
 	}
 	return nil

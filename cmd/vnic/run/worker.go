@@ -44,6 +44,7 @@ const (
 	givenVfio    = "vfio-user:" // functions, named as windows
 	keptTAP      = "tap:"
 	keptSet      = "settings"
+	keptPeers    = "peers"
 )
 
 // runWorker runs a NIC for a supervisor, which started this process.
@@ -74,7 +75,7 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 	log := newLog(cfg.Log)
 	memory := newMemoryBudgets(cfg)
 	deps := device.Deps{
-		Log: log, TAPs: keptTAPs{w}, Guests: guestPorts{givenPorts{w, map[string][]byte{}}.door, memory, log}, GuestMemory: memory.count, Settings: keptSettings{w}, Pulses: pulses(w.Pulses),
+		Log: log, TAPs: keptTAPs{w}, Guests: guestPorts{givenPorts{w, map[string][]byte{}}.door, memory, log}, GuestMemory: memory.count, Settings: kept{w, keptSet}, Peers: kept{w, keptPeers}, Pulses: pulses(w.Pulses),
 		Supervisor: &controller.Supervisor{PID: w.PID, Starts: w.Generation, Stuck: w.Stuck, Upgraded: func() (int, string) {
 			u := w.Upgraded()
 			return u.Asked, u.Refused
@@ -316,29 +317,31 @@ func (k keptTAPs) Keep(name string, fds ...int) error { return k.w.Keep(keptTAP+
 
 func (k keptTAPs) Forget(name string) error { return k.w.Drop(keptTAP + name) }
 
-// keptSettings keeps the settings of functions that were made at run time, in a file that the
-// supervisor holds.
-type keptSettings struct{ w *supervisor.Worker }
+// kept keeps what was set at run time, of functions or of peers, in a file that the supervisor holds.
+type kept struct {
+	w    *supervisor.Worker
+	name string
+}
 
-func (k keptSettings) Load() ([]byte, error) {
-	fds := k.w.Take(keptSet)
+func (k kept) Load() ([]byte, error) {
+	fds := k.w.Take(k.name)
 	if len(fds) == 0 {
 		return nil, nil
 	}
-	return readAll(os.NewFile(uintptr(fds[0]), keptSet))
+	return readAll(os.NewFile(uintptr(fds[0]), k.name))
 }
 
-func (k keptSettings) Store(b []byte) error {
-	fd, err := unix.MemfdCreate("vnic-settings", unix.MFD_CLOEXEC)
+func (k kept) Store(b []byte) error {
+	fd, err := unix.MemfdCreate("vnic-"+k.name, unix.MFD_CLOEXEC)
 	if err != nil {
 		return os.NewSyscallError("memfd_create", err)
 	}
-	f := os.NewFile(uintptr(fd), keptSet)
+	f := os.NewFile(uintptr(fd), k.name)
 	defer f.Close()
 	if _, err := f.Write(b); err != nil {
 		return err
 	}
-	return k.w.Keep(keptSet, fd)
+	return k.w.Keep(k.name, fd)
 }
 
 // readAll reads a file whose descriptor other processes may share, and closes it.

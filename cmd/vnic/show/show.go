@@ -139,7 +139,7 @@ func printNIC(w io.Writer, v any) {
 		if p.Note != "" {
 			state += " (" + p.Note + ")"
 		}
-		fmt.Fprintf(w, "peer %d\t%s\t%s\t%s, %d functions, %d connections\n", p.Host, p.Underlay, p.Identity, state, p.Functions, p.Connections)
+		fmt.Fprintf(w, "peer %s\t%s\t%s\t%s, %d functions, %d connections\n", p.Name, p.Underlay, p.Identity, state, p.Functions, p.Connections)
 	}
 }
 
@@ -174,9 +174,9 @@ func printRoutes(w io.Writer, v any) {
 		case r.Kind == "port":
 			to = "port " + r.Port
 		case r.Kind == "peer" && r.Sealed:
-			to = fmt.Sprintf("peer %d", r.Peer)
+			to = "peer " + r.PeerName
 		case r.Kind == "peer":
-			to = fmt.Sprintf("peer %d, waiting for its key", r.Peer)
+			to = fmt.Sprintf("peer %s, waiting for its key", r.PeerName)
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\n", r.Tenant, r.Prefix, r.Via, to, r.MTU)
 	}
@@ -273,7 +273,7 @@ func printKeys(w io.Writer, v any) {
 		if k.Previous != 0 {
 			previous = fmt.Sprintf("%#x", k.Previous)
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%#x\t%s\t%s\t%s\n", k.Direction, k.Peer, k.Tenant, k.Class, k.SPI, previous, generation, packets)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%#x\t%s\t%s\t%s\n", k.Direction, k.PeerName, k.Tenant, k.Class, k.SPI, previous, generation, packets)
 	}
 }
 
