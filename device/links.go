@@ -95,6 +95,9 @@ func (l *links) close() {
 func (l *links) Set(p *controller.Peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.link == nil {
+		return // it was a peer of the configuration, and removed before the NIC ran
+	}
 	l.up[p.ID] = &peerLink{p.Name, p.Mail}
 	c := cmlink.Peer{ID: uint32(p.ID), Host: p.Is.Host, Addr: p.Is.CM.String(), Identity: p.Is.Identity}
 	if err := l.link.Set(c); err != nil { // the configuration's check knows the same rules
@@ -106,8 +109,10 @@ func (l *links) Set(p *controller.Peer) {
 func (l *links) Remove(peer cm.PeerID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.up, peer)
-	l.link.Remove(uint32(peer))
+	if l.link != nil {
+		delete(l.up, peer)
+		l.link.Remove(uint32(peer))
+	}
 }
 
 // opened returns the link; nil: there were no peers so far.
@@ -127,10 +132,18 @@ func (l *links) Note(peer cm.PeerID) string {
 
 // Send implements controller.Links. A message that cannot be sent is lost with the link, which the
 // connection manager learns by PeerDown.
-func (l *links) Send(peer cm.PeerID, msg []byte) { _ = l.opened().Send(uint32(peer), msg) }
+func (l *links) Send(peer cm.PeerID, msg []byte) {
+	if link := l.opened(); link != nil {
+		_ = link.Send(uint32(peer), msg)
+	}
+}
 
 // End implements controller.Links.
-func (l *links) End(peer cm.PeerID, reason error) { l.opened().End(uint32(peer), reason) }
+func (l *links) End(peer cm.PeerID, reason error) {
+	if link := l.opened(); link != nil {
+		link.End(uint32(peer), reason)
+	}
+}
 
 // count adds the counters of the links.
 func (l *links) count(to control.Counters) {
