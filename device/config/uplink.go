@@ -81,6 +81,10 @@ type Place struct{ netip.AddrPort }
 // UnmarshalText reads 10.0.0.2, 10.0.0.2:2000, fd00::2 or [fd00::2]:2000.
 func (p *Place) UnmarshalText(b []byte) error {
 	s := string(b)
+	if s == "" { // as it is written when it is unset
+		*p = Place{}
+		return nil
+	}
 	if a, err := netip.ParseAddr(s); err == nil && !a.Is4In6() && a.Zone() == "" {
 		p.AddrPort = netip.AddrPortFrom(a, underlay.SealedPort)
 		return nil

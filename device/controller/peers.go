@@ -146,8 +146,8 @@ func edit(to *config.Peer, c *control.PeerChange) (err error) {
 		to.Identity = *c.Identity
 	}
 	if c.Underlay != nil {
-		if to.Underlay, err = netip.ParseAddr(*c.Underlay); err != nil {
-			return fmt.Errorf("peer %s: underlay %q: write its uplink.address without the prefix length, as 10.0.0.2", c.Name, *c.Underlay)
+		if err = to.Underlay.UnmarshalText([]byte(*c.Underlay)); err != nil {
+			return fmt.Errorf("peer %s: underlay: %w", c.Name, err)
 		}
 	}
 	if c.CM != nil {

@@ -96,7 +96,7 @@ func TestABadChangeOfPeersChangesNothing(t *testing.T) {
 		{control.PeerChange{Action: "add", Name: "2"}, "peer 2 is there already"},
 		{control.PeerChange{Action: "move", Name: "2"}, "there are add, set and remove"},
 		{control.PeerChange{Action: "set"}, "which peer?"},
-		{with(func(c *control.PeerChange) { c.Underlay = text("x") }), `peer 3: underlay "x": write its uplink.address`},
+		{with(func(c *control.PeerChange) { c.Underlay = text("x") }), `peer 3: underlay: "x" is not an IPv4 or IPv6 address; write it as 10.0.0.2`},
 		{with(func(c *control.PeerChange) { c.Underlay = nil }), "peer 3.underlay: missing"},
 		{with(func(c *control.PeerChange) { c.Underlay = text("10.99.0.2") }), "10.99.0.2 is already peer 2"},
 		{with(func(c *control.PeerChange) { c.CM = text("127.0.0.1") }), `peer 3: cm "127.0.0.1": write its cm.listen`},

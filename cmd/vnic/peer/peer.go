@@ -122,7 +122,7 @@ func changeCommand(o *cli.NIC, action string) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&underlay, "underlay", "", "its uplink.address, without prefix length")
+	f.StringVar(&underlay, "underlay", "", "its uplink.address without prefix length, or ADDRESS:PORT")
 	f.StringVar(&cm, "cm", "", "its cm.listen, as 192.0.2.2:7471")
 	f.UintSliceVar(&tenants, "tenants", nil, "tenants that it may use, as 1,2")
 	f.StringArrayVar(&has, "address", nil, "`TENANT:ADDRESS` that is at this peer, and in that tenant no others; again for more; \"\" for any")
