@@ -37,7 +37,13 @@ const (
 type receivers struct {
 	here   []*Endpoint // of this shard
 	beyond []uint8     // other shards
-	peers  []cm.PeerID
+	peers  []groupPeer
+}
+
+// groupPeer is a peer with functions in the tenant.
+type groupPeer struct {
+	id  cm.PeerID
+	mtu int // of the path to it, bytes of IP packet
 }
 
 // receiverCache holds the receivers found in an epoch.
@@ -53,20 +59,26 @@ func (rc *receiverCache) find(g *Gateway, n *network) *receivers {
 	}
 	a := rc.of[n.tenant]
 	if a == nil {
-		a = gather(n, g.ports, g.shard)
+		a = gather(n, g.ports, g.shard, g.routes.mtu)
 		rc.of[n.tenant] = a
 	}
 	return a
 }
 
-func gather(n *network, ports []*Endpoint, shard uint8) *receivers {
-	a := &receivers{peers: *n.peers.Load()}
+func gather(n *network, ports []*Endpoint, shard uint8, mtu int) *receivers {
+	a := &receivers{}
+	for _, id := range *n.peers.Load() {
+		a.peers = append(a.peers, groupPeer{id, mtu})
+	}
 	for _, p := range ports {
 		if p.up && p.Tenant == n.tenant {
 			a.here = append(a.here, p)
 		}
 	}
 	n.addrs.Each(func(_ netip.Addr, to Target) {
+		if i := slices.IndexFunc(a.peers, func(p groupPeer) bool { return p.id == to.Peer }); to.Kind == ToPeer && i >= 0 {
+			a.peers[i].mtu = min(a.peers[i].mtu, to.MTU)
+		}
 		if to.Kind == ToPort && to.Shard != shard && !slices.Contains(a.beyond, to.Shard) {
 			a.beyond = append(a.beyond, to.Shard)
 		}
@@ -231,8 +243,10 @@ func (g *Gateway) toGroup(p *Endpoint, frame []byte, h *header, f *Forward) Reas
 	if why != none {
 		g.stats.drop(p, why) // the peers still get their copies
 	}
-	if h.total > g.routes.mtu && len(a.peers) > 0 {
-		return DropTooBig
+	for _, to := range a.peers {
+		if h.total > to.mtu {
+			g.stats.drop(p, DropTooBig)
+		}
 	}
 	f.start(frame[ethLen:], *h, Offload{}, g.routes.mtu, false)
 	f.tunnels, f.tenant, f.peers = &g.Tunnels, p.Tenant, a.peers
@@ -241,10 +255,12 @@ func (g *Gateway) toGroup(p *Endpoint, frame []byte, h *header, f *Forward) Reas
 }
 
 // NextCopy moves on to the next peer that gets a copy of FromFunction's packet, and reports whether
-// there is one. For a unicast packet there is none.
+// there is one: the path to it has to carry the packet. For a unicast packet there is none.
 func (f *Forward) NextCopy() bool {
 	for f.Tunnel = nil; len(f.peers) > 0 && f.Tunnel == nil; f.peers = f.peers[1:] {
-		f.Tunnel = f.tunnels.To(f.peers[0], f.tenant)
+		if to := f.peers[0]; f.h.total <= to.mtu {
+			f.Tunnel = f.tunnels.To(to.id, f.tenant)
+		}
 	}
 	f.at, f.index = 0, 0
 	return f.Tunnel != nil

@@ -71,6 +71,30 @@ func TestGroupFromFunction(t *testing.T) {
 	}
 }
 
+// TestGroupKeepsToThePathOfEachPeer: a packet that the path to a peer does not carry goes to the
+// other peers, and is counted as too big once for each that misses it.
+func TestGroupKeepsToThePathOfEachPeer(t *testing.T) {
+	n := newNet(t)
+	f := roce4(t, &layers.IPv4{Version: 4, IHL: 5, TTL: 1, SrcIP: ipA.AsSlice(), DstIP: group4.AsSlice()}, rocePort)
+	length := len(f) - ethLen
+	n.receive()
+	for _, c := range []struct {
+		mtu   [2]int // of the paths to the peers 3 and 4
+		peers []cm.PeerID
+	}{{[2]int{length, length}, []cm.PeerID{2, 3, 4}}, {[2]int{length - 1, length}, []cm.PeerID{2, 4}}, {[2]int{length - 1, length - 1}, []cm.PeerID{2}}} {
+		n.g.routes.Learn(3, []Address{{7, addr("10.0.0.4"), 0x030001, 9000}, {7, addr("10.0.0.5"), 0x030002, c.mtu[0]}})
+		n.g.routes.Learn(4, []Address{{7, addr("10.0.0.6"), 0x040001, c.mtu[1]}})
+		before := n.g.Stats().Reasons[DropTooBig]
+		var peers []cm.PeerID
+		for more := n.g.FromFunction(n.a, f, &n.fwd); more; more = n.fwd.NextCopy() {
+			peers = append(peers, n.fwd.Tunnel.Peer)
+		}
+		if missed := n.g.Stats().Reasons[DropTooBig] - before; !slices.Equal(peers, c.peers) || missed != uint64(3-len(c.peers)) {
+			t.Errorf("paths of %v for %d bytes: to %v, %d too big", c.mtu, length, peers, missed)
+		}
+	}
+}
+
 // TestGroupFollowsPorts: who gets a multicast packet is computed again when a port is added,
 // removed or goes down, also if the routes do not change.
 func TestGroupFollowsPorts(t *testing.T) {

@@ -1,10 +1,6 @@
 package gateway
 
-import (
-	"encoding/binary"
-
-	"github.com/falcon-vnic/vnic/falcon/cm"
-)
+import "encoding/binary"
 
 // GSO kinds of an Offload, as virtio-net numbers them.
 const (
@@ -135,7 +131,7 @@ type Forward struct {
 
 	tunnels *Tunnels
 	tenant  uint32
-	peers   []cm.PeerID // of the tenant that have yet to get a copy of a multicast packet
+	peers   []groupPeer // of the tenant that have yet to get a copy of a multicast packet
 }
 
 // Next returns the next packet to seal, or nil when there is none left. A packet longer than the
