@@ -23,16 +23,6 @@ type PeerKeys interface {
 	HandleKeys(now falcon.Time, o *cm.Output) // handles outputs of the kinds OutRekey, OutRekeyed and OutRekeyWanted
 }
 
-// Ports is notified when the ports of a peer change.
-type Ports interface {
-	PortsChanged(now falcon.Time, host cm.PeerID)
-}
-
-// Neighbours prepares shards for packets to another NIC.
-type Neighbours interface {
-	Resolve(now falcon.Time, to netip.AddrPort)
-}
-
 // Shards passes Answers and Decisions to the functions of each shard, in order: Connector.Answer and
 // Connector.Decide.
 type Shards interface {
@@ -55,15 +45,16 @@ type Receiving interface {
 
 // ManagerConfig is the configuration of a Manager.
 type ManagerConfig struct {
-	Host       cm.HostID
-	MTU        int                 // largest path MTU
-	CIDs       []*CIDs             // of each shard
-	ShardOf    func(fn uint32) int // the shard that a function belongs to
-	Shards     Shards
-	Keys       PeerKeys
-	Ports      Ports
-	Neighbours Neighbours
-	Log        Log
+	Host    cm.HostID
+	MTU     int                 // largest path MTU
+	CIDs    []*CIDs             // of each shard
+	ShardOf func(fn uint32) int // the shard that a function belongs to
+	Shards  Shards
+	Keys    PeerKeys
+	Log     Log
+
+	PortsChanged func(now falcon.Time, host cm.PeerID)    // the ports of a peer have changed
+	Resolve      func(now falcon.Time, to netip.AddrPort) // packets to another NIC will probably follow
 }
 
 // Manager is the NIC's connection manager, with its knowledge of the peers. It decides. Shards
@@ -120,12 +111,12 @@ func (m *Manager) Run(now falcon.Time) {
 		case o.Kind == cm.OutSend:
 			m.send = append(m.send, Message{Peer: o.Peer, Data: o.Msg})
 			if p, _, ok := m.CM.PeerOf(o.Peer); ok {
-				m.cfg.Neighbours.Resolve(now, p.Underlay) // packets will probably follow
+				m.cfg.Resolve(now, p.Underlay)
 			}
 		case o.Kind == cm.OutRefused:
 			m.cfg.Log(now, slog.LevelWarn, "a peer tells of addresses that it does not get", "peer", m.Name(o.Peer), "addresses", o.Refused.String())
 		case o.Kind == cm.OutPorts:
-			m.cfg.Ports.PortsChanged(now, o.Peer)
+			m.cfg.PortsChanged(now, o.Peer)
 		case o.Kind >= cm.OutRekey:
 			m.cfg.Keys.HandleKeys(now, &o)
 		default:

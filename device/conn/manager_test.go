@@ -78,7 +78,7 @@ func newSides(t *testing.T) [2]*side {
 		cids[s.shard] = s.cids
 		var err error
 		s.Manager, err = NewManager(ManagerConfig{
-			Host: host, MTU: 4096, CIDs: cids, ShardOf: func(uint32) int { return s.shard }, Shards: s, Keys: s, Ports: s, Neighbours: s, Log: s.log,
+			Host: host, MTU: 4096, CIDs: cids, ShardOf: func(uint32) int { return s.shard }, Shards: s, Keys: s, Log: s.log, PortsChanged: s.PortsChanged, Resolve: s.Resolve,
 		}, rand.NewChaCha8([32]byte{host}))
 		if err == nil {
 			err = s.CM.AddPeer(cm.Peer{ID: cm.PeerID(3 - host), Host: 3 - host, Underlay: underlayOf(3 - host), Tenants: []uint32{7}})

@@ -17,17 +17,6 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
-// Transport opens Falcon connections.
-type Transport interface {
-	Open(now falcon.Time, c falcon.ConnConfig) (*falcon.Conn, error)
-}
-
-// Loopbacks opens connections inside a shard, and returns those that ended in the RDMA engine.
-type Loopbacks interface {
-	Open(c falcon.ConnConfig) (*local.Conn, error)
-	NextClosed() (cid uint32, ok bool)
-}
-
 // KeyStore holds the keys of connections to other NICs.
 type KeyStore interface {
 	// Protect creates the security of a connection from the keys that were issued for it. If it
@@ -43,8 +32,8 @@ type Log func(now falcon.Time, level slog.Level, msg string, args ...any)
 type TableConfig struct {
 	Shard     int
 	Slots     int // at most MaxSlots
-	Transport Transport
-	Loopbacks Loopbacks
+	Transport *falcon.Engine
+	Loopbacks *local.Engine
 	Keys      KeyStore
 	Credits   credit.Cost // the limit of one connection (NewCredits)
 	Log       Log

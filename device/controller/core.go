@@ -96,7 +96,7 @@ func NewCore(c CoreConfig) (*Core, error) {
 		return nil, err
 	}
 	m := conn.ManagerConfig{
-		Host: c.NIC.NIC.Host, MTU: c.NIC.RDMA.MTU, ShardOf: c.ShardOf, Shards: shardsOf{k}, Keys: peerKeys{k}, Ports: k, Neighbours: k, Log: c.Log,
+		Host: c.NIC.NIC.Host, MTU: c.NIC.RDMA.MTU, ShardOf: c.ShardOf, Shards: shardsOf{k}, Keys: peerKeys{k}, Log: c.Log, PortsChanged: k.portsChanged, Resolve: k.Resolve,
 	}
 	for i := range c.Shards {
 		m.CIDs = append(m.CIDs, conn.NewCIDs(i, conn.MaxSlots))
@@ -168,8 +168,8 @@ func (k *Core) all(o Order) {
 	}
 }
 
-// Resolve implements conn.Neighbours. Shards are told of an address once per Step, however many
-// messages the Step has for the peer.
+// Resolve prepares for packets to an underlay address. Shards are told of an address once per Step,
+// however many messages go there.
 func (k *Core) Resolve(_ vtime.Time, addr netip.AddrPort) {
 	if !slices.Contains(k.resolve, addr) {
 		k.resolve = append(k.resolve, addr)

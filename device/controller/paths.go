@@ -88,7 +88,7 @@ func (k *Core) pathKnown(now vtime.Time, peer *Peer) {
 	}
 	p.told = mtu
 	k.Manager.CM.LimitMTU(peer.ID, conn.PathULP(k.cfg.NIC.RDMADataFor(mtu)))
-	k.PortsChanged(now, peer.ID)
+	k.portsChanged(now, peer.ID)
 	if mtu < most {
 		k.cfg.Log(now, slog.LevelWarn, "the network carries shorter packets to a peer than uplink.mtu says: plain IP and new connections keep to that",
 			"peer", peer.Name, "mtu", mtu, "uplink.mtu", most)

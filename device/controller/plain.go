@@ -89,8 +89,8 @@ func (p *plain) addresses() (list []cm.Port) {
 	return list
 }
 
-// PortsChanged implements conn.Ports.
-func (k *Core) PortsChanged(_ vtime.Time, peer cm.PeerID) {
+// portsChanged computes the routes to a peer's ports again.
+func (k *Core) portsChanged(_ vtime.Time, peer cm.PeerID) {
 	var addrs []gateway.Address
 	mtu := k.pathMTU(peer) - k.cfg.NIC.SealedOverhead()
 	for _, p := range k.Manager.CM.PortsOf(peer) {

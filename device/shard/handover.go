@@ -84,22 +84,20 @@ func (o *others) shardOf(sealed []byte) int {
 	return o.index
 }
 
-// several is target's result for a superframe with packets for more than one shard.
-const several = -1
-
-// target returns the shard that a frame of the uplink is for.
-func (o *others) target(frame []byte, segment int) int {
+// target returns the shard that a frame of the uplink is for; one is false for a superframe with
+// packets for more than one.
+func (o *others) target(frame []byte, segment int) (to int, one bool) {
 	sealed, ok := o.underlay.Peek(frame)
 	if !ok {
-		return o.index
+		return o.index, true
 	}
-	to := o.shardOf(sealed)
+	to = o.shardOf(sealed)
 	for at := segment; segment > 0 && at < len(sealed); at += segment {
 		if o.shardOf(sealed[at:]) != to {
-			return several
+			return 0, false
 		}
 	}
-	return to
+	return to, true
 }
 
 // part cuts packet i from a superframe; nil: there are no more. The result is valid until the next

@@ -32,7 +32,7 @@ type receiver struct {
 	encap    security.Encap
 	peers    map[cm.PeerID]*peer
 	mode     string // psp.mode
-	refused  func(security.Use)
+	core     Core
 }
 
 // receiveAll takes frames of the uplink. segments holds the segment size of each, if there are
@@ -63,16 +63,17 @@ func (r *receiver) receive(now falcon.Time, frame []byte, segment int) {
 		r.receiveOwn(now, frame, segment)
 		return
 	}
-	if to := r.others.target(frame, segment); to != several {
+	if to, one := r.others.target(frame, segment); one {
 		r.steer(now, to, frame, segment)
 		return
 	}
 	for i := 0; ; i++ {
-		one := r.others.part(frame, segment, i)
-		if len(one) == 0 {
+		part := r.others.part(frame, segment, i)
+		if len(part) == 0 {
 			return
 		}
-		r.steer(now, r.others.target(one, 0), one, 0)
+		to, _ := r.others.target(part, 0)
+		r.steer(now, to, part, 0)
 	}
 }
 
@@ -181,7 +182,7 @@ func (r *receiver) receiveFor(now falcon.Time, d *underlay.Datagram, o *security
 	session := sessionOf(c)
 	newest, why := session.Check(o)
 	if why == security.WrongSPI {
-		r.refused(session.Use())
+		r.core.SPIRefused(session.Use())
 	}
 	if !r.drops.taken(why) {
 		return

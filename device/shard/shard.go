@@ -90,7 +90,7 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 	}
 	s.in = &receiver{
 		uplink: s.uplink, falcon: s.falcon, gw: s.plain.gw, probes: s.probes, capture: &s.capture, trace: s.trace, guard: parsing, drops: &s.drops, counters: &s.counters,
-		opener: core.Opener(), encap: encap, peers: s.peers, mode: cfg.PSP.Mode, refused: core.SPIRefused,
+		opener: core.Opener(), encap: encap, peers: s.peers, mode: cfg.PSP.Mode, core: core,
 	}
 	s.out = &sender{
 		uplink: s.uplink, falcon: s.falcon, networks: s.networks, capture: &s.capture, drops: &s.drops, counters: &s.counters, host: s.funcs.host,
