@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -389,4 +390,11 @@ func TestABrowserLetsNoOtherPageIn(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestAKilledTestLeavesNoBrowser: nor what a browser started.
+func TestAKilledTestLeavesNoBrowser(t *testing.T) {
+	_, err := exec.LookPath("chromium")
+	vnictest.Require(t, err == nil, "chromium is not installed")
+	vnictest.KilledLeavesNothing(t, "TestThePageDrawsTheNICAndGoesOnWithIt", "chromium", 3)
 }
