@@ -281,7 +281,9 @@ func (s *seen) equal() (list []wrong) {
 	s.each(func(f *file) []wrong {
 		c := f.cfg
 		once(f.path, fmt.Sprintf("nic.host %d", c.NIC.Host))
-		once(f.path, "uplink.address "+c.Uplink.Address.Addr().String())
+		if c.Uplink.Type == config.UplinkTAP {
+			once(f.path, "uplink.address "+c.Uplink.Address.Addr().String())
+		}
 		if c.Control != "" {
 			once(f.path, "control "+c.Control)
 		}
@@ -291,7 +293,7 @@ func (s *seen) equal() (list []wrong) {
 		for _, l := range []struct {
 			key string
 			at  netip.AddrPort
-		}{{"cm.listen", c.CM.Listen}, {"metrics.listen", c.Metrics.Listen}, {"web.listen", c.Web.Listen}} {
+		}{{"uplink.listen", c.Uplink.Listen}, {"cm.listen", c.CM.Listen}, {"metrics.listen", c.Metrics.Listen}, {"web.listen", c.Web.Listen}} {
 			if l.at.IsValid() {
 				once(f.path, l.key+" "+l.at.String())
 			}

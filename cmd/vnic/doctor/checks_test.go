@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"io/fs"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -79,6 +80,11 @@ var ills = map[string][]struct {
 	"equal": {
 		{func(s *seen) { s.files[1].cfg.NIC.Host = 1 }, "nic.host 1 is that of nic1.yaml"},
 		{func(s *seen) { s.files[1].cfg.Uplink.Address = s.files[0].cfg.Uplink.Address }, "uplink.address 10.0.0.1 is that of"},
+		{func(s *seen) {
+			for _, f := range s.files {
+				f.cfg.Uplink.Type, f.cfg.Uplink.Listen = config.UplinkUDP, netip.MustParseAddrPort("192.0.2.1:1000")
+			}
+		}, "uplink.listen 192.0.2.1:1000 is that of"},
 		{func(s *seen) { s.files[1].cfg.Control = "/run/1.sock" }, "control /run/1.sock"},
 		{func(s *seen) {
 			s.files[1].cfg.Metrics.Listen = s.files[0].cfg.CM.Listen
