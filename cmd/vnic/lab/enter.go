@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -235,6 +236,52 @@ again with the same configuration.`,
 				return err
 			}
 			return b.guests(cmd.Context())
+		},
+	}
+}
+
+// replaceModule loads the module $1 of the name $0 in place of the one that is loaded, and prints what
+// the kernel says to that. The Linux driver does not have the id of QEMU's doorbell device itself.
+const replaceModule = `
+before=$(dmesg | wc -l)
+if [ -d "/sys/module/$0" ]; then rmmod "$0" || exit; fi
+insmod "$1"
+status=$?
+[ "$0" != vnic ] || echo 1af4 1110 > /sys/bus/pci/drivers/vnic/new_id
+dmesg | tail -n +$((before + 1))
+exit $status`
+
+func reloadCommand(lab *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload GUEST FILE.ko",
+		Short: "put a kernel module into a guest in place of the one that is loaded",
+		Long: `Copies a module to the guest, unloads the one of the same name if there is one, loads
+the new one, and prints what the guest's kernel says to that. It builds nothing.`,
+		Example: "  vnic lab reload m1 build/linux/6.1.0-56-amd64/vnic.ko",
+		Args:    cli.Arguments(2, 2), ValidArgsFunction: completePlaces(lab),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := open(*lab)
+			if err != nil {
+				return err
+			}
+			m, err := p.guestNamed(args[0])
+			if err != nil {
+				return err
+			}
+			base, ok := strings.CutSuffix(filepath.Base(args[1]), ".ko")
+			if !ok {
+				return cli.Usagef("%s%s: not a module: name a file that ends in .ko", cli.Place(cmd), args[1])
+			}
+			c, err := m.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			to := "/lib/" + base + ".ko"
+			if err := agent.Put(c, args[1], to); err != nil {
+				return err
+			}
+			return p.run(cmd.Context(), m.Name, "/bin/sh", "-c", replaceModule, strings.ReplaceAll(base, "-", "_"), to)
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
 // TestLongGuests: a guest on a port in its memory and one on a TAP with a window run commands, take and
@@ -18,6 +20,27 @@ import (
 func TestLongGuests(t *testing.T) {
 	vnictest.RequireGuests(t)
 	apart(t, "TestInsideGuests")
+}
+
+// debianModule returns a module of the kernel that guests have.
+func debianModule(t *testing.T, name string) string {
+	t.Helper()
+	cache, err := image.DefaultCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := image.FetchKernel(t.Context(), cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var path string
+	_ = filepath.WalkDir(k.Modules, func(p string, _ fs.DirEntry, _ error) error {
+		if filepath.Base(p) == name+".ko" {
+			path = p
+		}
+		return nil
+	})
+	return path
 }
 
 const guests = `
@@ -62,6 +85,16 @@ func TestInsideGuests(t *testing.T) {
 	cmd := exec.Command(os.Getenv(programVariable), "lab", "exec", "m1", "sh", "-c", "exit 7")
 	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 7 {
 		t.Errorf("the command's exit status is not that of vnic lab exec: %v", err)
+	}
+
+	// A module takes the place of the one that is loaded.
+	module := debianModule(t, "dummy")
+	for range 2 {
+		vnic(t, "lab", "reload", "m1", module)
+	}
+	vnictest.RequireIn(t, vnic(t, "lab", "exec", "m1", "ip", "-br", "link", "show", "dummy0"), "dummy0")
+	if said := refused(t, "lab", "reload", "m1", dir+"/to"); !strings.Contains(said, "name a file that ends in .ko") {
+		t.Error(said)
 	}
 
 	// The console has a shell.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -303,6 +304,43 @@ func spaces() []string {
 }
 
 func must(names []string, _ error) []string { return names }
+
+// TestUplinksMayDiffer: NICs on a TAP and by the host's UDP reach each other, and the link does the same
+// to what either sends.
+func TestUplinksMayDiffer(t *testing.T) { apart(t, "TestInsideUplinksMayDiffer") }
+
+func TestInsideUplinksMayDiffer(t *testing.T) {
+	inside(t)
+	path := file(t, `
+name: uplinks
+hosts: {a: {uplink: udp}, b: {}, c: {uplink: udp}}
+machines: {m1: {host: a}, m2: {host: b}, m3: {host: c}}
+validate:
+  - {run: [m1, ping, -c1, -W2, m2], wait: 10s}
+  - {run: [m1, ping, -c1, -W2, m3], wait: 10s}
+`)
+	vnic(t, "lab", "up", path)
+	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS", "PASS")
+	vnictest.RequireIn(t, vnic(t, "lab", "config", "a"), "type: udp", "listen: 10.99.0.1:1000")
+	vnictest.RequireIn(t, vnic(t, "lab", "link", "all", "--end", "a", "--down"), "all", "a", "cut", "b", "up")
+	refused(t, "lab", "exec", "m1", "ping", "-c1", "-W1", "m3")
+	vnic(t, "lab", "link", "all", "--clear", "--delay", "30ms")
+	if said := vnic(t, "lab", "exec", "m1", "ping", "-c1", "-W5", "m3"); !regexp.MustCompile(`time=([6-9]\d|\d{3,})`).MatchString(said) { // there and back
+		t.Error(said)
+	}
+	// The file's words hold again after up, for NICs that went on.
+	before := pidsOf("run", "uplinks/a.yaml")
+	vnic(t, "lab", "up", path)
+	if said := vnic(t, "lab", "link"); strings.Count(said, "nothing") != 3 {
+		t.Error(said)
+	}
+	vnictest.RequireIn(t, vnic(t, "lab", "exec", "a", "vnic", "show", "uplinks"), "none")
+	if now := pidsOf("run", "uplinks/a.yaml"); !slices.Equal(now, before) {
+		t.Errorf("NIC a is of processes %v, before %v", now, before)
+	}
+	vnic(t, "lab", "down")
+	nothingLeft(t)
+}
 
 // TestSeveralLabsDoNotMeet: two labs with equal hosts, machines and addresses.
 func TestSeveralLabsDoNotMeet(t *testing.T) { apart(t, "TestInsideSeveralLabsDoNotMeet") }

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
+	"github.com/falcon-vnic/vnic/device/config"
 )
 
 // The network of a lab. All of it is in namespaces, and made by lines of iproute2:
@@ -50,20 +52,23 @@ func (h *host) furnish() error {
 			fmt.Sprintf("tuntap add %s mode tap", m.GuestTAP()),
 			fmt.Sprintf("link set dev %s mtu %d addrgenmode none master %s up", m.GuestTAP(), mtu, m.PortBridge()))
 	}
-	if err := makeSpace(h.Space(), append([]string{
+	addresses := []string{fmt.Sprintf("addr add %s/24 dev br0", h.Own())}
+	if h.Uplink == config.UplinkUDP { // the NIC's address is the host's, too
+		addresses = append(addresses, fmt.Sprintf("addr add %s/24 dev br0", h.Underlay()))
+	}
+	if err := makeSpace(h.Space(), slices.Concat([]string{
 		fmt.Sprintf("link add br0 address 02:00:00:00:00:%02x type bridge mcast_snooping 0", h.Number),
 		fmt.Sprintf("link add cable mtu %d type veth peer name %s mtu %d netns %s", mtu, h.Name, mtu, h.Lab),
 		"link set dev cable addrgenmode none master br0 up",
 		fmt.Sprintf("link set dev br0 mtu %d addrgenmode none up", mtu),
-		fmt.Sprintf("addr add %s/24 dev br0", h.Own()),
-	}, bridges...)...); err != nil {
+	}, addresses, bridges)...); err != nil {
 		return err
 	}
 	return ip(h.Lab, fmt.Sprintf("link set dev %s addrgenmode none master %s up", h.Name, h.Bridge))
 }
 
 func (h *host) shape() string {
-	text := fmt.Sprintf("host %d at %s, MTU %d", h.Number, h.Bridge, h.Link.MTU)
+	text := fmt.Sprintf("host %d at %s by %s, MTU %d", h.Number, h.Bridge, h.Uplink, h.Link.MTU)
 	for _, m := range h.bridged() {
 		text += ", " + m.PortBridge()
 	}

@@ -29,6 +29,7 @@ type host struct {
 	Name     string
 	Lab      string
 	Number   int
+	Uplink   string // its type
 	Bridge   string // of its link, in the lab's own namespace
 	Link     *labfile.Link
 	Machines []*machine
@@ -149,7 +150,7 @@ func newPlan(l *labfile.Lab, had *state) (*plan, error) {
 	for _, f := range l.Hosts {
 		k := l.LinkOf(f.Name)
 		h := &host{
-			Name: f.Name, Lab: l.Name, Number: n.Hosts[f.Name], Link: k,
+			Name: f.Name, Lab: l.Name, Number: n.Hosts[f.Name], Uplink: f.Uplink, Link: k,
 			Bridge:  fmt.Sprintf("sw%d", slices.IndexFunc(l.Links, func(o labfile.Link) bool { return o.Name == k.Name })),
 			RDMAMTU: rdmaMTU(k.MTU),
 		}
@@ -267,10 +268,15 @@ var configuration = template.Must(template.New("").Parse(`# The NIC of host {{.N
 nic: {host: {{.Number}}, name: {{.Name}}}
 control: {{.Control}}
 uplink:
+{{- if eq .Uplink "udp"}}
+  type: udp
+  listen: {{.Underlay}}:1000
+{{- else}}
   name: up0
   bridge: br0
-  mtu: {{.Link.MTU}}
   address: {{.Underlay}}/24
+{{- end}}
+  mtu: {{.Link.MTU}}
 {{- with .Impair}}
   impair: {{.}}
 {{- end}}

@@ -33,7 +33,7 @@ var (
 
 // written are the keys of a NIC's configuration that the lab writes itself.
 var written = []string{
-	"nic.host", "nic.name", "control", "uplink.backend", "uplink.name", "uplink.bridge", "uplink.mtu", "uplink.mac", "uplink.address",
+	"nic.host", "nic.name", "control", "uplink.type", "uplink.listen", "uplink.backend", "uplink.name", "uplink.bridge", "uplink.mtu", "uplink.mac", "uplink.address",
 	"uplink.impair", "cm", "peers", "tenants", "functions", "attach",
 }
 
@@ -80,6 +80,7 @@ func (c *checker) hosts() {
 		h := &l.Hosts[i]
 		c.name("hosts."+h.Name, h.Name, maxName)
 		c.config("hosts."+h.Name+".config", &h.Config)
+		c.oneOf("hosts."+h.Name+".uplink", h.Uplink, config.UplinkTAP, config.UplinkUDP)
 	}
 }
 

@@ -33,12 +33,14 @@ type Lab struct {
 // Defaults is what all hosts have in common.
 type Defaults struct {
 	Config yaml.Node `yaml:"config"`
+	Uplink string    `yaml:"uplink"`
 }
 
 // Host is a host with one NIC.
 type Host struct {
 	Name   string    `entry:"name"`
 	Config yaml.Node `yaml:"config"` // sections of the NIC's configuration, beside those that the lab writes
+	Uplink string    `yaml:"uplink"` // config.UplinkTAP (default) or config.UplinkUDP
 }
 
 // Link joins the NICs of its endpoints: by a cable between two, by a switch between more. Each host is
@@ -175,6 +177,9 @@ func Parse(text []byte) (*Lab, error) {
 }
 
 func (l *Lab) setDefaults() {
+	for i := range l.Hosts {
+		l.Hosts[i].Uplink = cmp.Or(l.Hosts[i].Uplink, l.Defaults.Uplink, config.UplinkTAP)
+	}
 	if len(l.Links) == 0 && len(l.Hosts) > 0 {
 		all := Link{Name: "all"}
 		for _, h := range l.Hosts {
