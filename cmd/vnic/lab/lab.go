@@ -33,7 +33,7 @@ be up at a time. It needs root and iproute2.`,
 	c.PersistentFlags().StringVarP(&name, "lab", "l", "", "`name` of the lab (default: the only one that is up)")
 	_ = c.RegisterFlagCompletionFunc("lab", completeLabs)
 	c.AddCommand(upCommand(), downCommand(), statusCommand(&name), execCommand(&name), configCommand(&name), validateCommand(&name), testCommand(),
-		linkCommand(&name), captureCommand(&name), graphCommand(&name),
+		linkCommand(&name), captureCommand(&name), graphCommand(&name), webCommand(&name),
 		shellCommand(&name), cpCommand(&name), consoleCommand(&name), restartCommand(&name), reloadCommand(&name))
 	return c
 }
