@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net"
@@ -31,17 +32,19 @@ type Deps struct {
 	// GuestMemory returns how much of guests' memory is mapped, in how many maps, and how often a
 	// map was refused because it would have been too much; nil: nobody counts.
 	GuestMemory func() (bytes, maps, refused uint64)
-	Control     net.Listener           // listener of the control API, opened by the caller; nil: the NIC opens one by the configuration
-	Supervisor  *controller.Supervisor // nil: none
-	Pulses      []thread.Pulse         // watch the shards' threads, in order; may be fewer
-	Peers       settings.Store         // keeps what operators changed of peers; nil: it ends with the NIC
-	Settings    settings.Store         // keeps settings of functions that operators made; nil: they end with the NIC
-	Attachments []Attachment           // already listening
-	Identity    *cmlink.Identity       // nil: loaded from cm.identity, if there are peers
-	Capture     *capture.Capture       // nil: open one by the configuration
-	Clock       func() int64           // ns, monotonic; nil: the system's
-	Rand        io.Reader              // source of master keys and sequence numbers; nil: the system's
-	Log         *slog.Logger           // nil: none
+	Control     net.Listener                // listener of the control API, opened by the caller; nil: the NIC opens one by the configuration
+	Supervisor  *controller.Supervisor      // nil: none
+	Pulses      []thread.Pulse              // watch the shards' threads, in order; may be fewer
+	Reload      func(context.Context) error // has the configuration read again, which ends in Reconfigure; nil: there is no file
+	LogLevel    func(slog.Level)            // changes the level of Log; nil: it stays
+	Peers       settings.Store              // keeps what operators changed of peers; nil: it ends with the NIC
+	Settings    settings.Store              // keeps settings of functions that operators made; nil: they end with the NIC
+	Attachments []Attachment                // already listening
+	Identity    *cmlink.Identity            // nil: loaded from cm.identity, if there are peers
+	Capture     *capture.Capture            // nil: open one by the configuration
+	Clock       func() int64                // ns, monotonic; nil: the system's
+	Rand        io.Reader                   // source of master keys and sequence numbers; nil: the system's
+	Log         *slog.Logger                // nil: none
 	// Begin is called once, when everything listens, and before any guest or operator gets an
 	// answer: whoever has an answer knows that Begin has returned. nil: not called.
 	Begin func()

@@ -71,6 +71,35 @@ func (l *links) identify() error {
 	return nil
 }
 
+// newIdentity reads the NIC's identity again; nil: it is the same, or not needed.
+func (l *links) newIdentity() (*cmlink.Identity, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.self == nil {
+		return nil, nil
+	}
+	is, err := l.self.Again()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("cm.identity: %w", err)
+	case is.URI() != l.self.URI():
+		return nil, fmt.Errorf("cm.identity: the certificate is that of %s now, this NIC is %s: its peers would refuse it", is.URI(), l.self.URI())
+	case is.Same(l.self):
+		return nil, nil
+	}
+	return is, nil
+}
+
+// use makes links that come up from now on use another certificate.
+func (l *links) use(is *cmlink.Identity) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.self = is
+	if l.link != nil {
+		l.link.Use(is)
+	}
+}
+
 func listenOn(a netip.AddrPort) string {
 	if !a.IsValid() {
 		return ""

@@ -53,6 +53,12 @@ type NIC struct {
 	peers    *settings.PeerMemory
 	warnings *controller.Warnings
 	ready    chan struct{}
+
+	reload struct {
+		sync.Mutex
+		was     *config.Config // the configuration, as it was last read
+		changed []string       // when it was last read again
+	}
 }
 
 // Version is the version of the program, which sets it for the control API.
@@ -90,6 +96,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.reload.was, n.reload.changed = cfg, []string{}
 	n.links = links{log: n.log, cfg: cfg, self: deps.Identity}
 	if len(cfg.Peers) > 0 {
 		if err = n.links.identify(); err != nil {

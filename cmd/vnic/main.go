@@ -51,7 +51,7 @@ func main() {
 // command returns the whole command tree.
 func command() *cobra.Command {
 	return cli.Root(thisVersion().Version,
-		run.Command(), run.WaitCommand(), run.UpgradeCommand(), doctor.Command(run.CheckMachine), demo.Command(), lab.Command(), keys.Command(), show.Command(), show.TopCommand(), vf.Command(), peer.Command(),
+		run.Command(), run.WaitCommand(), run.UpgradeCommand(), run.ReloadCommand(), doctor.Command(run.CheckMachine), demo.Command(), lab.Command(), keys.Command(), show.Command(), show.TopCommand(), vf.Command(), peer.Command(),
 		inject.Command(), show.CaptureCommand(), show.TraceCommand(), sim.Command(), qemu.Command(), image.Command(), guest.Command(),
 		guest.ConformCommand(), explain.Command(), versionCommand(),
 	)

@@ -54,6 +54,14 @@ type Identity struct {
 // URI returns the identity in its certificate.
 func (id *Identity) URI() string { return URI(id.Domain, id.Host) }
 
+// Same reports whether both are the same certificate and CA.
+func (id *Identity) Same(other *Identity) bool {
+	return id.cert.Leaf.Equal(other.cert.Leaf) && id.ca.Equal(other.ca)
+}
+
+// Again reads the identity again from where it came from.
+func (id *Identity) Again() (*Identity, error) { return Load(id.dir, id.Host) }
+
 // Ends returns when the host's certificate expires, or the CA's if that is sooner.
 func (id *Identity) Ends() time.Time {
 	ends := id.cert.Leaf.NotAfter

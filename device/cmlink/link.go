@@ -38,7 +38,7 @@ func (l *Link) Stats() Stats {
 		Accepted: c.accepted.Load(), Dialed: c.dialed.Load(), RefusedIdentity: c.refusedIdentity.Load(),
 		HandshakeFailed: c.handshakeFailed.Load(), Ousted: c.ousted.Load(), DialFailed: c.dialFailed.Load(), Down: c.down.Load(),
 		QueueFull: c.queueFull.Load(), MessagesIn: c.messagesIn.Load(), MessagesOut: c.messagesOut.Load(),
-		CertificateEnds: uint64(max(l.shared.cfg.Identity.Ends().Unix(), 0)),
+		CertificateEnds: uint64(max(l.shared.identity.Load().Ends().Unix(), 0)),
 	}
 }
 
@@ -72,6 +72,9 @@ func New(cfg Config, h Handler) (*Link, error) {
 	}
 	return l, nil
 }
+
+// Use makes sessions that begin from now on use another certificate of this NIC.
+func (l *Link) Use(id *Identity) { l.shared.identity.Store(id) }
 
 // Set adds a peer, or changes the address of one: if this NIC dials it, it does so again.
 func (l *Link) Set(c Peer) error {
@@ -130,7 +133,7 @@ func (l *Link) all() []*peer {
 
 // check checks a peer and completes it.
 func (l *Link) check(c *Peer) error {
-	self := l.shared.cfg.Identity
+	self := l.shared.identity.Load()
 	if c.Identity == "" {
 		c.Identity = URI(self.Domain, c.Host)
 	}
@@ -252,10 +255,10 @@ func (l *Link) knows(addr netip.Addr) bool {
 
 // watchRevoked ends the links to peers whose certificate is revoked, soon after ca.crl was replaced.
 func (l *Link) watchRevoked() {
-	id := l.shared.cfg.Identity
+	dir := l.shared.cfg.Identity.dir
 	var last fs.FileInfo
 	for sleep(l.shared.ctx, l.shared.cfg.Revoked) {
-		is, err := os.Stat(revokedPath(id.dir))
+		is, err := os.Stat(revokedPath(dir))
 		if err != nil || last != nil && os.SameFile(is, last) && is.ModTime().Equal(last.ModTime()) && is.Size() == last.Size() {
 			continue // if there is none any more, links that are up stay up
 		}
@@ -286,9 +289,9 @@ func (l *Link) greet(g *greeting) {
 func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 	ctx, cancel := context.WithTimeout(l.shared.ctx, l.shared.cfg.Handshake)
 	defer cancel()
-	cfg := tlsConfig(l.shared.cfg.Identity, x509.ExtKeyUsageClientAuth, func(uri string) error {
+	cfg := tlsConfig(l.shared.identity.Load(), x509.ExtKeyUsageClientAuth, func(uri string) error {
 		p = l.named(uri)
-		if uri == l.shared.cfg.Identity.URI() {
+		if uri == l.shared.identity.Load().URI() {
 			return fmt.Errorf("%w: %s is this NIC's own: another NIC has its host number", ErrIdentity, uri)
 		}
 		if p == nil {

@@ -37,7 +37,7 @@ type peer struct {
 }
 
 func newPeer(s *shared, c Peer) *peer {
-	p := &peer{Peer: c, addr: c.Addr, shared: s, dials: c.Host > s.cfg.Identity.Host, arrived: make(chan *tls.Conn, 1), moved: make(chan struct{}, 1)}
+	p := &peer{Peer: c, addr: c.Addr, shared: s, dials: c.Host > s.identity.Load().Host, arrived: make(chan *tls.Conn, 1), moved: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(s.ctx)
 	return p
 }
@@ -104,7 +104,7 @@ func (p *peer) checkRevoked() {
 	if s == nil {
 		return
 	}
-	if err := p.shared.cfg.Identity.checkRevoked(s.cert); errors.Is(err, ErrRevoked) {
+	if err := p.shared.identity.Load().checkRevoked(s.cert); errors.Is(err, ErrRevoked) {
 		s.end(err)
 	}
 }
@@ -274,7 +274,7 @@ func (p *peer) connect(ctx context.Context) (*tls.Conn, error) {
 	p.say("waits for it to dial " + where)
 	late := time.AfterFunc(p.shared.cfg.Patience, func() {
 		p.shared.cfg.Log.Warn("connection management: the peer does not dial", "host", p.Host, "waited", p.shared.cfg.Patience,
-			"remedy", "is it running, and does it list "+where+" as cm of host "+strconv.Itoa(int(p.shared.cfg.Identity.Host))+"?")
+			"remedy", "is it running, and does it list "+where+" as cm of host "+strconv.Itoa(int(p.shared.identity.Load().Host))+"?")
 	})
 	defer late.Stop()
 	select {
@@ -301,7 +301,7 @@ func (p *peer) dial(ctx context.Context) (*tls.Conn, error) {
 		p.shared.stats.dialFailed.Add(1)
 		return nil, err
 	}
-	conn := tls.Client(raw, tlsConfig(p.shared.cfg.Identity, x509.ExtKeyUsageServerAuth, func(uri string) error {
+	conn := tls.Client(raw, tlsConfig(p.shared.identity.Load(), x509.ExtKeyUsageServerAuth, func(uri string) error {
 		if uri != p.Identity {
 			return fmt.Errorf("%w: %s answered at %s, want %s", ErrIdentity, uri, addr, p.Identity)
 		}

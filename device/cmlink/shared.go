@@ -17,7 +17,8 @@ import (
 
 // shared holds what a Link and its peers use in common.
 type shared struct {
-	cfg      Config
+	cfg      Config // its Identity is that of the start
+	identity atomic.Pointer[Identity]
 	handler  Handler
 	ctx      context.Context // canceled by Close
 	listens  string          // address that peers dial; "": none
@@ -27,7 +28,9 @@ type shared struct {
 
 func newShared(cfg Config, h Handler) *shared {
 	cfg.defaults()
-	return &shared{cfg: cfg, handler: h, refusals: loglimit.Log{To: cfg.Log}}
+	s := &shared{cfg: cfg, handler: h, refusals: loglimit.Log{To: cfg.Log}}
+	s.identity.Store(cfg.Identity)
+	return s
 }
 
 type counters struct {

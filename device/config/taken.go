@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 )
@@ -70,6 +71,11 @@ func (t *Taken) CheckPeer(p *Peer) error {
 const listed = "peers[].functions of host "
 
 func (p *Peer) listing() string { return listed + p.Name() }
+
+// Clone returns a copy.
+func (t *Taken) Clone() *Taken {
+	return &Taken{maps.Clone(t.names), maps.Clone(t.macs), maps.Clone(t.addresses)}
+}
 
 // Put records what a function uses.
 func (t *Taken) Put(who string, f *Function) {

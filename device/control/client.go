@@ -60,6 +60,12 @@ func (c *Client) ChangePeer(ctx context.Context, change PeerChange) (v []Peer, e
 	return v, err
 }
 
+// Reload makes the NIC read its configuration again.
+func (c *Client) Reload(ctx context.Context) (v Reloaded, err error) {
+	err = c.do(ctx, http.MethodPost, "/v1/reload", nil, &v)
+	return v, err
+}
+
 // Functions describes the PFs and VFs.
 func (c *Client) Functions(ctx context.Context) (v []Function, err error) {
 	err = c.get(ctx, "/v1/functions", &v)

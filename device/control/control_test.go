@@ -94,6 +94,10 @@ func (f *fake) ChangePeer(_ context.Context, c PeerChange) ([]Peer, error) {
 	return []Peer{{Name: c.Name, Underlay: *c.Underlay}}, f.err
 }
 
+func (f *fake) Reload(context.Context) (Reloaded, error) {
+	return Reloaded{[]string{"peer 2 removed"}}, f.err
+}
+
 func (f *fake) RotateKeys(context.Context) (Rotation, error) {
 	return Rotation{Generation: 3, Keys: 2}, f.err
 }

@@ -21,8 +21,11 @@ type NIC struct {
 	Upgrades int    `json:"upgrades,omitempty"` // number of requested upgrades
 	// UpgradeRefused is why the last upgrade was not carried out; "": it was.
 	UpgradeRefused string   `json:"upgrade_refused,omitempty"`
-	Warnings       []string `json:"warnings,omitempty"` // configured features that the NIC runs without
-	UptimeMS       int64    `json:"uptime_ms"`          // of the NIC: connections and keys are no older
+	Reloads        int      `json:"reloads,omitempty"`        // number of requested reloads
+	ReloadRefused  string   `json:"reload_refused,omitempty"` // why the last one was not carried out; "": it was
+	Reloadable     bool     `json:"reloadable,omitempty"`     // SIGHUP to vnic run is a reload and SIGUSR2 an upgrade; else SIGHUP is one
+	Warnings       []string `json:"warnings,omitempty"`       // configured features that the NIC runs without
+	UptimeMS       int64    `json:"uptime_ms"`                // of the NIC: connections and keys are no older
 	Uplinks        []Uplink `json:"uplinks"`
 	Peers          []Peer   `json:"peers"`
 }
@@ -119,6 +122,11 @@ type Peer struct {
 	Connections int           `json:"connections"`    // in any state
 	PathMTU     int           `json:"path_mtu"`       // bytes of outer IP packet that the network carries to it, as far as that is known
 	Note        string        `json:"note,omitempty"` // a problem, or what is waited for
+}
+
+// Reloaded is the answer to POST /v1/reload: what has changed, for people; nothing is an empty list.
+type Reloaded struct {
+	Changed []string `json:"changed"`
 }
 
 // PeerAddress is an address of a tenant that is at a peer.
@@ -370,6 +378,8 @@ type Provider interface {
 	Counters(ctx context.Context) (Counters, error)
 	RotateKeys(ctx context.Context) (Rotation, error)
 	ChangeFunction(ctx context.Context, c FunctionChange) (Function, error)
+	// Reload reads the configuration again.
+	Reload(ctx context.Context) (Reloaded, error)
 	Peers(ctx context.Context) ([]Peer, error)
 	// ChangePeer returns the peers as they are after the change.
 	ChangePeer(ctx context.Context, c PeerChange) ([]Peer, error)

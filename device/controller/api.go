@@ -52,6 +52,8 @@ type Supervisor struct {
 	// Upgraded returns how many upgrades were requested, and why the last one was not done ("": it
 	// was done).
 	Upgraded func() (asked int, refused string)
+	// Reloaded returns the same of reloads; nil: the supervisor is older and knows none.
+	Reloaded func() (asked int, refused string)
 }
 
 // API answers the requests of operators. It implements control.Provider.
@@ -70,6 +72,9 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 	if s := c.Supervisor; s != nil {
 		v.PID, v.Worker, v.Starts, v.Stuck = s.PID, v.PID, s.Starts, s.Stuck
 		v.Upgrades, v.UpgradeRefused = s.Upgraded()
+		if v.Reloadable = s.Reloaded != nil; v.Reloadable {
+			v.Reloads, v.ReloadRefused = s.Reloaded()
+		}
 	}
 	v.Warnings = c.Warnings.List()
 	if err := c.Core.Do(func(vtime.Time) { v.Peers = c.Core.DescribePeers(c.Links) }); err != nil {

@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -24,6 +25,14 @@ type gids struct {
 
 func newGIDs() gids {
 	return gids{map[address]pfvf.ID{}, map[pfvf.ID][]address{}, map[uint32]int{}}
+}
+
+func (g *gids) clone() gids {
+	c := gids{maps.Clone(g.owner), make(map[pfvf.ID][]address, len(g.of)), maps.Clone(g.in)}
+	for id, list := range g.of {
+		c.of[id] = slices.Clone(list)
+	}
+	return c
 }
 
 // add gives a function an address that no function has.

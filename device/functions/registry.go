@@ -83,6 +83,14 @@ func New(cfg *config.Config) (*Registry, error) {
 	return r, nil
 }
 
+// Clone returns a copy, on which changes can be tried.
+func (r *Registry) Clone() *Registry {
+	c := *r
+	c.is, c.tenants, c.guests, c.guarantee = maps.Clone(r.is), maps.Clone(r.tenants), maps.Clone(r.guests), maps.Clone(r.guarantee)
+	c.taken, c.gids = r.taken.Clone(), r.gids.clone()
+	return &c
+}
+
 // Possible reports whether the NIC can have a function with this ID.
 func (r *Registry) Possible(id pfvf.ID) bool {
 	return id <= pfvf.MaxID && id.Host() == r.cfg.NIC.Host && int(id.VF()) <= r.vfs[id.PF()]

@@ -54,6 +54,17 @@ func newRotation(every time.Duration) rotation {
 	return r
 }
 
+// RotateEvery changes the time between two rotations, counted from now; 0: only when asked.
+func (k *Keys) RotateEvery(now int64, every time.Duration) {
+	r := &k.rotation
+	is := newRotation(every)
+	r.every, r.lingering, r.due = is.every, is.lingering, vtime.Never
+	if every > 0 {
+		r.due = now + r.every
+	}
+	r.next = now
+}
+
 // finished reports whether every peer has confirmed its new key and the old keys have ended.
 func (r *rotation) finished() bool { return r.unsettled == 0 && len(r.pending) == 0 }
 

@@ -54,6 +54,35 @@ func (m *Memory) Note(id pfvf.ID, c *control.FunctionChange, is *config.Function
 		}
 	}
 	m.changes[id] = all
+	return m.keep()
+}
+
+// Forget drops what operators set of a function: the configuration counts for these keys now.
+// "enabled" stands for enabling and disabling.
+func (m *Memory) Forget(id pfvf.ID, keys []string) error {
+	if m.store == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all, has := m.changes[id]
+	if !has {
+		return nil
+	}
+	all.Set = maps.Clone(all.Set)
+	for _, key := range keys {
+		if delete(all.Set, key); key == "enabled" {
+			all.Action = ""
+		}
+	}
+	if m.changes[id] = all; all.Action == "" && len(all.Set) == 0 {
+		delete(m.changes, id)
+	}
+	return m.keep()
+}
+
+// keep stores the memory.
+func (m *Memory) keep() error {
 	b, err := json.Marshal(m.changes)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func renewKeysCommand() *cobra.Command {
 		Short: "replace identities by new ones of the same authority",
 		Long: `Makes a new host-N.pem and host-N.key for each host number, with the same
 identity, in place of those in the folder with ca.key. Copy them to the host and
-run vnic upgrade there. The old certificate is good until then, and after, unless
+run vnic reload there. The old certificate is good until then, and after, unless
 vnic keys revoke is run before: it revokes the one that is there. No identity
 outlives its authority.`,
 		Example: "  vnic keys renew --dir keys 3",
@@ -158,8 +158,8 @@ func revokeKeysCommand() *cobra.Command {
 		Use:   "revoke HOST",
 		Short: "revoke a host's certificate, so that other NICs refuse it",
 		Long: `Adds the certificate host-N.pem to ca.crl, which is signed with ca.key. Copy
-ca.crl into the cm.identity folder of every NIC. A NIC reads it whenever it makes
-a link to a peer. Existing links stay up; vnic upgrade makes them again.`,
+ca.crl into the cm.identity folder of every NIC. A NIC notices it within a second:
+the host's link, connections and keys end there, and it is not let in again.`,
 		Example: "  vnic keys revoke --dir keys 3",
 		Args:    cli.Arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -76,7 +76,7 @@ func TestServiceManagerHearsOfStartAndEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, cfg, device.Deps{Uplink: uplink, Log: slog.New(slog.DiscardHandler)}, notify)
+		ended <- serve(ctx, cfg, device.Deps{Uplink: uplink, Log: slog.New(slog.DiscardHandler)}, notify, func(*device.NIC) {})
 	}()
 	expect("READY=1")
 	if err := <-waited; err != nil {

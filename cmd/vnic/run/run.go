@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,7 +46,8 @@ func Command() *cobra.Command {
 		Long: `Runs the NIC in a worker process, and holds what must survive the worker: the
 sockets, the connections to QEMU, and the TAPs. If the worker ends, a new one is
 started. Guests need no reboot; their functions are reset. SIGHUP, or vnic
-upgrade, replaces the worker by the program on disk.`,
+reload, reads the configuration again; SIGUSR2, or vnic upgrade, replaces the
+worker by the program on disk.`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.worker {
@@ -80,7 +83,7 @@ upgrade, replaces the worker by the program on disk.`,
 				return nil
 			}
 			if o.single {
-				return runNIC(cmd.Context(), cfg)
+				return runNIC(cmd.Context(), cfg, &o)
 			}
 			return supervise(cmd.Context(), cfg, &o)
 		},
@@ -111,18 +114,50 @@ type checked struct {
 }
 
 // runNIC runs a NIC in this process, without a supervisor.
-func runNIC(ctx context.Context, cfg *config.Config) error {
-	deps := device.Deps{Log: newLog(cfg.Log)}
+func runNIC(ctx context.Context, cfg *config.Config, o *options) error {
+	var nic *device.NIC // set before it serves
+	deps := device.Deps{Log: newLog(cfg.Log), LogLevel: level.Set}
+	deps.Reload = func(context.Context) error {
+		is, err := config.Load(o.path)
+		if err == nil {
+			is.Log.Format = cmp.Or(o.format, is.Log.Format)
+			err = device.CheckMachine(is, func(check func() error) error { return check() })
+		}
+		if err != nil {
+			return err
+		}
+		return nic.Reconfigure(is)
+	}
 	if err := OpenGuests(cfg, &deps); err != nil {
 		return err
 	}
-	return serve(ctx, cfg, deps, notify)
+	return serve(ctx, cfg, deps, notify, func(n *device.NIC) {
+		nic = n
+		go reloadOnHangup(ctx, n, deps.Log)
+	})
+}
+
+// reloadOnHangup reads the configuration again whenever SIGHUP comes, until ctx is done.
+func reloadOnHangup(ctx context.Context, n *device.NIC, log *slog.Logger) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-hup:
+			if _, err := n.Reload(ctx); err != nil {
+				log.Error("configuration not read again, the NIC goes on as before", "err", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // serve runs a NIC and reports its state to the service manager. It reports that the NIC is ready
 // before the NIC answers any request. So a client that got an answer knows that a service manager
 // already keeps the NIC running.
-func serve(ctx context.Context, cfg *config.Config, deps device.Deps, notify func(string) error) error {
+func serve(ctx context.Context, cfg *config.Config, deps device.Deps, notify func(string) error, made func(*device.NIC)) error {
 	tell := func(state string) {
 		if err := notify(state); err != nil {
 			deps.Log.Warn("service manager not told", "state", state, "err", err)
@@ -140,6 +175,7 @@ func serve(ctx context.Context, cfg *config.Config, deps device.Deps, notify fun
 	if err != nil {
 		return err
 	}
+	made(nic)
 	err = nic.Run(ctx)
 	told.Wait()
 	return err
@@ -151,9 +187,13 @@ const (
 	stateStopping = "STOPPING=1"
 )
 
+// level is the level of the process's log, which a reload may change.
+var level slog.LevelVar
+
 func newLog(c config.Log) *slog.Logger {
+	level.Set(c.SlogLevel())
 	handler := func(w io.Writer) slog.Handler {
-		o := &slog.HandlerOptions{Level: c.SlogLevel()}
+		o := &slog.HandlerOptions{Level: &level}
 		if c.Format == config.LogJSON {
 			return slog.NewJSONHandler(w, o)
 		}

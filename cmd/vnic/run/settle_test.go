@@ -56,7 +56,7 @@ func TestLongSettles(t *testing.T) {
 					if err := syscall.Kill(w, syscall.SIGKILL); err != nil {
 						t.Fatal(err)
 					}
-				} else if err := syscall.Kill(l.NICs[0].Cmd.Process.Pid, syscall.SIGHUP); err != nil {
+				} else if err := syscall.Kill(l.NICs[0].Cmd.Process.Pid, syscall.SIGUSR2); err != nil {
 					t.Fatal(err)
 				}
 				l.NIC(0, w)

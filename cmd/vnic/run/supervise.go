@@ -31,8 +31,9 @@ import (
 // resources holds the sockets, memory and connections that a NIC's supervisor keeps for its workers.
 type resources struct {
 	o           *options
-	text        int // memfd with the configuration for workers; -1: none yet
-	before      int // memfd with the configuration before an unsettled upgrade; -1: none
+	text        int        // memfd with the configuration for workers; -1: none yet
+	level       slog.Level // of the log, in the configuration that the worker is to take
+	before      int        // memfd with the configuration before an unsettled upgrade; -1: none
 	shape       shape
 	limit       time.Duration // limit of the watchdog
 	limitBefore time.Duration // limit of the watchdog before an unsettled upgrade
@@ -70,13 +71,15 @@ func supervise(ctx context.Context, cfg *config.Config, o *options) (err error) 
 	}
 	defer func() { err = errors.Join(err, k.end()) }()
 	return supervisor.Run(ctx, supervisor.Config{
-		Program: program,
-		Args:    append([]string{"run", "--worker"}, o.passed()...),
-		Given:   k.give,
-		Relays:  k.relays,
-		Prepare: func(ctx context.Context) error { return k.prepare(ctx, program) },
-		Commit:  k.commit,
-		Revert:  k.revert,
+		Program:  program,
+		Args:     append([]string{"run", "--worker"}, o.passed()...),
+		Given:    k.give,
+		Relays:   k.relays,
+		Prepare:  func(ctx context.Context) error { return k.prepare(ctx, program) },
+		Commit:   k.commit,
+		Revert:   k.revert,
+		Reload:   k.reload,
+		Reloaded: k.reloaded,
 		Kept: func(name string, fds []int) (supervisor.Relay, error) {
 			return k.kept(name, fds, qemu.VhostOptions{Log: log})
 		},
@@ -412,6 +415,33 @@ func (k *resources) prepare(ctx context.Context, program string) error {
 	k.before, k.text = k.text, text
 	k.limitBefore, k.limit = k.limit, *cfg.NIC.Watchdog
 	return nil
+}
+
+// reload checks the configuration on disk, and returns a descriptor of it for the worker.
+func (k *resources) reload() (text int, err error) {
+	cfg, err := config.Load(k.o.path)
+	if err != nil {
+		return -1, err
+	}
+	is, err := shapeOf(cfg)
+	if err != nil {
+		return -1, err
+	}
+	if list := k.shape.changes(is); len(list) > 0 {
+		return -1, fmt.Errorf("%s: %s: this takes effect when vnic run is stopped and started", k.o.path, strings.Join(list, ", "))
+	}
+	if err := device.CheckMachine(cfg, asWorker(cfg)); err != nil {
+		return -1, err
+	}
+	k.level = cfg.Log.SlogLevel()
+	return keepText(k.o.path)
+}
+
+// reloaded keeps a configuration that the worker has taken for the next one.
+func (k *resources) reloaded(text int) {
+	closeText(&k.text)
+	k.text = text
+	level.Set(k.level)
 }
 
 // tryProgram runs a program to check the configuration and this machine. It requires an answer

@@ -38,7 +38,7 @@ ExecStopPost=/bin/systemctl poweroff --force --force
 set -x
 sh /postinst configure
 vnic keys init --dir /etc/vnic/keys --domain lab 1 2
-systemctl start vnic && systemctl reload vnic
+systemctl start vnic && systemctl reload vnic && vnic upgrade -s /run/vnic/control.sock
 vnic wait -s /run/vnic/control.sock
 vnic show nic -s /run/vnic/control.sock
 for p in $(cat /sys/fs/cgroup/system.slice/vnic.service/cgroup.procs); do
@@ -65,8 +65,8 @@ attach:
 }
 
 // TestLongSystemd installs the vnic package in a guest with systemd: after one command for keys and
-// one file the unit starts, as a user of its own, with a worker that has one capability left. It is
-// upgraded, a refused upgrade fails, and it stops.
+// one file the unit starts, as a user of its own, with a worker that has one capability left. It reads
+// its configuration again, is upgraded, a refused reload fails, and it stops.
 func TestLongSystemd(t *testing.T) {
 	vnictest.RequireGuests(t)
 	dir := t.TempDir()
@@ -113,7 +113,7 @@ func TestLongSystemd(t *testing.T) {
 	vnictest.RequireIn(t, said, "host 1", "start 2", "uplink up1",
 		"vnic run -c", user, restricted,
 		"vnic run --worker", user, "CapPrm: 0000000000001000", restricted, // CAP_NET_ADMIN
-		"h1.pf0.vf0 (PF)", "reload failed", "upgrading", "worker serves")
+		"h1.pf0.vf0 (PF)", "reload failed", "configuration read again", "upgrading", "worker serves")
 }
 
 // TestSystemdAcceptsTheUnit: systemd knows every setting of the unit in docs.

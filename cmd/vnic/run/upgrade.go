@@ -23,8 +23,8 @@ func UpgradeCommand() *cobra.Command {
 		Long: `Starts the program that is now at the path of vnic run, with the configuration as
 it is now, and replaces the running worker. Guests keep running: their functions
 are reset, and their drivers start again. If the program or the configuration is
-not valid, the old ones continue and the reason is printed. SIGHUP to vnic run does
-the same, but gives no answer.`,
+not valid, the old ones continue and the reason is printed. SIGUSR2 to vnic run
+does the same, but gives no answer.`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
@@ -57,8 +57,12 @@ func upgrade(ctx context.Context, c *control.Client) (before, after control.NIC,
 	if before.Worker == 0 {
 		return before, after, fmt.Errorf("process %d has no worker to replace (vnic run --single, or the demo): stop and start it", before.PID)
 	}
-	if err := syscall.Kill(before.PID, syscall.SIGHUP); err != nil {
-		return before, after, fmt.Errorf("SIGHUP to vnic run, process %d: %w", before.PID, err)
+	sig := syscall.SIGHUP // of an older vnic run
+	if before.Reloadable {
+		sig = syscall.SIGUSR2
+	}
+	if err := syscall.Kill(before.PID, sig); err != nil {
+		return before, after, fmt.Errorf("%v to vnic run, process %d: %w", sig, before.PID, err)
 	}
 	for {
 		after, err = c.NIC(ctx)

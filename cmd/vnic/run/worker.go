@@ -49,7 +49,7 @@ const (
 
 // runWorker runs a NIC for a supervisor, which started this process.
 func runWorker(path, logFormat string) error {
-	signal.Ignore(syscall.SIGHUP) // only the supervisor handles it, even if the whole process group gets it
+	signal.Ignore(syscall.SIGHUP, syscall.SIGUSR2) // only the supervisor handles them, even if the whole process group gets them
 	// It may have been started through a descriptor, whose number is no useful name in process
 	// lists.
 	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
@@ -80,6 +80,13 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 			u := w.Upgraded()
 			return u.Asked, u.Refused
 		}},
+		LogLevel: level.Set, Reload: w.Reload,
+	}
+	if w.Reloads {
+		deps.Supervisor.Reloaded = func() (int, string) {
+			r := w.Reloaded()
+			return r.Asked, r.Refused
+		}
 	}
 	if cfg.Control != "" {
 		if deps.Control, err = givenListener(w, givenControl); err != nil {
@@ -96,6 +103,15 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 			return w.Ready()
 		}
 		return nil // the supervisor tells the service manager
+	}, func(nic *device.NIC) {
+		w.OnReload(func(text *os.File) error {
+			is, err := parseGiven(text, path)
+			if err != nil {
+				return err
+			}
+			is.Log.Format = cmp.Or(logFormat, is.Log.Format)
+			return nic.Reconfigure(is)
+		})
 	})
 }
 
@@ -143,7 +159,12 @@ func givenConfiguration(w *supervisor.Worker, path string) (*config.Config, erro
 	if len(fds) != 1 {
 		return nil, errors.New("the supervisor gave no configuration")
 	}
-	b, err := readAll(os.NewFile(uintptr(fds[0]), path))
+	return parseGiven(os.NewFile(uintptr(fds[0]), path), path)
+}
+
+// parseGiven reads a configuration that the supervisor gave.
+func parseGiven(text *os.File, path string) (*config.Config, error) {
+	b, err := readAll(text)
 	if err != nil {
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
 	}

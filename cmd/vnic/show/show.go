@@ -125,6 +125,9 @@ func printNIC(w io.Writer, v any) {
 	if n.UpgradeRefused != "" {
 		fmt.Fprintf(w, "last upgrade refused: %s\n", strings.ReplaceAll(n.UpgradeRefused, "\n", "; "))
 	}
+	if n.ReloadRefused != "" {
+		fmt.Fprintf(w, "last reload refused: %s\n", strings.ReplaceAll(n.ReloadRefused, "\n", "; "))
+	}
 	for _, text := range n.Warnings {
 		fmt.Fprintf(w, "goes on without %s\n", text)
 	}

@@ -34,8 +34,10 @@ const (
 	kindReady  = "ready"  // to the supervisor: the worker serves
 	kindAgain  = "again"  // to the supervisor: connect to the named acceptor again
 
-	kindUpgrade = "upgrade" // to the worker: the result of an upgrade
-	kindFailed  = "failed"  // to the supervisor: why the worker ends
+	kindUpgrade  = "upgrade"  // to the worker: the result of an upgrade
+	kindFailed   = "failed"   // to the supervisor: why the worker ends
+	kindReload   = "reload"   // to the supervisor: read the configuration again; to the worker: take this one
+	kindReloaded = "reloaded" // to the supervisor: why the worker has not taken it, or ""; to the worker: the result of a reload
 )
 
 // message is sent as a 32-bit length and JSON of that length, with descriptors attached.
@@ -44,7 +46,10 @@ type message struct {
 	Name  string `json:"name,omitempty"`
 	Start *Start `json:"start,omitempty"`
 
+	Number int `json:"number,omitempty"` // of a reload
+
 	Upgrade *Upgrade `json:"upgrade,omitempty"`
+	Reload  *Reload  `json:"reload,omitempty"`
 }
 
 // Start tells a worker about itself and its supervisor.
@@ -58,6 +63,10 @@ type Start struct {
 	// Joins says that the supervisor sends kindJoined. Older supervisors do not set it; somewhat
 	// newer ones send kindJoined once for all relays, not for each one.
 	Joins bool `json:"joins,omitempty"`
+	// Reloads says that the supervisor knows kindReload, and takes SIGUSR2 for an upgrade. Older ones
+	// do not set it, and take SIGHUP for that.
+	Reloads bool   `json:"reloads,omitempty"`
+	Reload  Reload `json:"reload"`
 }
 
 const (

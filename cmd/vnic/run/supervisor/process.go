@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,6 +60,9 @@ type process struct {
 	pulses     *Pulses       // of its threads; valid also after ended is closed
 	pulseFD    int
 	attaching  sync.WaitGroup // relays that are being attached to it
+	reload     chan struct{}  // it was asked for a reload; capacity 1
+	reloaded   chan message   // its kindReloaded; capacity 1
+	reloads    atomic.Bool    // it knows reloads
 
 	mu   sync.Mutex
 	said string // the worker's own message about why it ends
@@ -98,7 +102,7 @@ func (s *Supervisor) start() (_ *process, err error) {
 		pulses.unmap()
 		return nil, errors.Join(err, ours.Close(), unix.Close(pulseFD))
 	}
-	p := &process{program: program, upgrade: s.trying, cmd: cmd, ch: &channel{conn: ours}, pulses: pulses, pulseFD: pulseFD, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	p := &process{program: program, upgrade: s.trying, cmd: cmd, ch: &channel{conn: ours}, pulses: pulses, pulseFD: pulseFD, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{}), reload: make(chan struct{}, 1), reloaded: make(chan message, 1)}
 	s.trying = false
 	handled := make(chan struct{})
 	go func() {
@@ -169,7 +173,7 @@ func (s *Supervisor) detach(p *process) {
 
 // tell sends a new worker its Start and all descriptors.
 func (s *Supervisor) tell(p *process) error {
-	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade, Stuck: s.stuck, Joins: true}
+	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade, Stuck: s.stuck, Joins: true, Reloads: s.cfg.Reload != nil, Reload: s.reloading.result}
 	if err := p.ch.send(message{Kind: kindStart, Start: &start}); err != nil {
 		return err
 	}
@@ -218,8 +222,19 @@ func (s *Supervisor) handle(p *process) {
 			}
 		case m.Kind == kindFailed:
 			p.say(m.Name)
+		case m.Kind == kindReload:
+			select {
+			case p.reload <- struct{}{}:
+			default: // one is asked for already
+			}
+		case m.Kind == kindReloaded:
+			select {
+			case p.reloaded <- m:
+			default: // nobody asked
+			}
 		case m.Kind == kindReady && !ready:
 			ready = true
+			p.reloads.Store(m.Name == readyReloads)
 			close(p.ready)
 		}
 		closeAll(fds)

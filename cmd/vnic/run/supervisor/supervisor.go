@@ -50,6 +50,10 @@ type Config struct {
 	// it has failed, and Given must return the descriptors of the previous worker again.
 	Prepare        func(ctx context.Context) error
 	Commit, Revert func()
+	// Reload reads the configuration again, without the program, and returns a descriptor of it. If
+	// the worker takes it, Reloaded is called, and Given returns it for later workers.
+	Reload   func() (text int, err error)
+	Reloaded func(text int)
 	// Kept is called before descriptors of a worker are kept. If it fails they are not kept. It may
 	// return a relay, which from then on gets connections to workers under that name.
 	Kept   func(name string, fds []int) (Relay, error)
@@ -86,10 +90,11 @@ type Supervisor struct {
 	served     bool // a worker has been ready
 	hasty      int  // number of workers in a row that ended before Settle
 
-	program *program // of the last worker that settled; nil: none yet
-	trying  bool     // the next worker is an upgrade
-	upgrade Upgrade
-	stuck   int // number of workers replaced because their event loop was stuck
+	program   *program // of the last worker that settled; nil: none yet
+	trying    bool     // the next worker is an upgrade
+	upgrade   Upgrade
+	reloading reloading
+	stuck     int // number of workers replaced because their event loop was stuck
 
 	mu     sync.Mutex
 	relays map[string]Relay // Config.Relays, and those that Kept returned
@@ -104,21 +109,23 @@ var ErrFirst = errors.New("the worker ended before it was ready")
 // returns.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.defaults()
-	s := &Supervisor{cfg: cfg, since: time.Now(), relays: map[string]Relay{}}
+	s := &Supervisor{cfg: cfg, since: time.Now(), relays: map[string]Relay{}, reloading: reloading{text: -1}}
 	maps.Copy(s.relays, cfg.Relays)
 	defer s.store.close()
 	// Workers die with the thread that starts them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	hup := make(chan os.Signal, 1)
+	hup, usr := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
+	signal.Notify(usr, syscall.SIGUSR2)
 	defer signal.Stop(hup)
+	defer signal.Stop(usr)
 	defer func() { s.program.close() }()
 	for {
 		p, err := s.start()
 		again, wait := false, time.Duration(0)
 		if err == nil {
-			again = s.watch(ctx, p, hup)
+			again = s.watch(ctx, p, hup, usr)
 			if ctx.Err() != nil {
 				s.settle(p)
 				return nil
@@ -141,12 +148,13 @@ func Run(ctx context.Context, cfg Config) error {
 
 // watch handles signals and the watchdog until a worker ends. It returns true if the worker was
 // stopped so that another one takes its place at once.
-func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal) (again bool) {
+func (s *Supervisor) watch(ctx context.Context, p *process, hup, usr <-chan os.Signal) (again bool) {
 	defer func() {
+		s.abandonReload()
 		s.detach(p)
 		p.pulses.unmap()
 	}()
-	ready, asked, late := p.ready, hup, (<-chan time.Time)(nil)
+	ready, reload, asked, late := p.ready, (<-chan os.Signal)(nil), usr, (<-chan time.Time)(nil)
 	if p.upgrade {
 		asked = nil // no further upgrade until this one has settled
 		late = time.After(s.cfg.Try)
@@ -161,7 +169,7 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal
 				return false
 			}
 		case <-ready:
-			ready, asked, late = nil, hup, nil
+			ready, reload, asked, late = nil, hup, usr, nil
 			s.nowReady(p)
 		case <-late:
 			late = nil
@@ -177,6 +185,20 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup <-chan os.Signal
 			if s.replace(ctx, p) {
 				return true
 			}
+		case <-reload:
+			if p.reloads.Load() {
+				s.reload(p)
+			} else if s.replace(ctx, p) { // an older worker, which knows only upgrades
+				return true
+			}
+		case <-p.reload:
+			s.reload(p)
+		case m := <-p.reloaded:
+			if s.reloading.text >= 0 && m.Number == s.reloading.number {
+				s.reloaded(p, m.Name)
+			}
+		case <-s.reloading.late:
+			s.reloaded(p, fmt.Sprintf("the worker has not answered for %v", reloadLimit))
 		}
 	}
 }

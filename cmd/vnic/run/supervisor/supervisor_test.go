@@ -332,7 +332,7 @@ func pidIn(line string) (pid int) {
 	return pid
 }
 
-// TestUpgrade: SIGHUP replaces the worker, unless the new program fails its check.
+// TestUpgrade: SIGUSR2 replaces the worker, unless the new program fails its check.
 func TestUpgrade(t *testing.T) {
 	fit := errors.New("not fit")
 	var mu sync.Mutex
@@ -346,7 +346,7 @@ func TestUpgrade(t *testing.T) {
 		}
 	})
 	hangUp := func() {
-		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGUSR2); err != nil {
 			t.Fatal(err)
 		}
 		<-asked
@@ -456,7 +456,7 @@ func TestUpgradeFails(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGUSR2); err != nil {
 				t.Fatal(err)
 			}
 			line := s.spoke(t, "upgrade 1: ")

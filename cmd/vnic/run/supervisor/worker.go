@@ -31,6 +31,9 @@ type Worker struct {
 	joined    map[string]chan struct{} // by relay, closed when it has sent its state
 	all       bool                     // all relays have sent their state
 	stop      chan struct{}            // closed when the worker has to end
+
+	apply      func(text *os.File) error // takes over another configuration
+	reloadEnds chan struct{}             // closed when a reload has ended, and replaced
 }
 
 // Join receives everything that the supervisor sends to a new worker. It owns channelFD.
@@ -39,7 +42,7 @@ func Join(channelFD *os.File) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("supervisor: %w; vnic run starts its workers itself", err)
 	}
-	w := &Worker{ch: ch, Pulses: &Pulses{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, before: map[string]bool{}, dropping: map[string]chan struct{}{}, joined: map[string]chan struct{}{}, stop: make(chan struct{})}
+	w := &Worker{ch: ch, Pulses: &Pulses{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, before: map[string]bool{}, dropping: map[string]chan struct{}{}, joined: map[string]chan struct{}{}, stop: make(chan struct{}), reloadEnds: make(chan struct{})}
 	if err := w.join(); err != nil {
 		for _, fds := range w.given {
 			closeAll(fds)
@@ -106,6 +109,13 @@ func (w *Worker) listen() {
 			w.mu.Lock()
 			w.Start.Upgrade = *m.Upgrade
 			w.mu.Unlock()
+		}
+		if m.Kind == kindReload && len(fds) == 1 {
+			go w.takeReload(m.Number, fds[0])
+			continue
+		}
+		if m.Kind == kindReloaded && m.Reload != nil {
+			w.noteReload(*m.Reload)
 		}
 		if m.Kind == kindStream && len(fds) == 1 {
 			w.Acceptor(m.Name).put(fds[0])
@@ -227,8 +237,11 @@ func (w *Worker) Drop(name string) error {
 	}
 }
 
-// Ready tells the supervisor that the worker serves.
-func (w *Worker) Ready() error { return w.ch.send(message{Kind: kindReady}) }
+// Ready tells the supervisor that the worker serves, and that it knows reloads.
+func (w *Worker) Ready() error { return w.ch.send(message{Kind: kindReady, Name: readyReloads}) }
+
+// readyReloads is the name in the kindReady of a worker that knows reloads.
+const readyReloads = "reloads"
 
 // Failed tells the supervisor why the worker ends.
 func (w *Worker) Failed(why error) {

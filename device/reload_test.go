@@ -1,0 +1,112 @@
+package device
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/falcon"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// edited returns a NIC's configuration with changes.
+func (w *world) edited(nic int, change func(*config.Config)) *config.Config {
+	is := *w.nics[nic].reload.was
+	is.Peers = slices.Clone(is.Peers)
+	is.Functions = slices.Clone(is.Functions)
+	for i := range is.Functions {
+		is.Functions[i].VFs = slices.Clone(is.Functions[i].VFs)
+	}
+	change(&is)
+	return &is
+}
+
+// TestAConfigurationTakesEffectWithoutARestart: what differs is applied, and named; a function whose
+// settings did not change stays as it is.
+func TestAConfigurationTakesEffectWithoutARestart(t *testing.T) {
+	s := newStage(t)
+	s.works()
+	n := s.w.nics[0]
+	must(t, n.Reconfigure(s.w.edited(0, func(c *config.Config) {
+		c.Functions[0].VFs[1].Weight = 7
+		c.Functions[0].VFs[3].Tenant, c.Functions[0].VFs[3].Address = 9, netip.MustParseAddr("192.168.100.99")
+		c.Peers[0].Tenants = []uint32{7, 9}
+	})))
+	if got := strings.Join(n.reload.changed, "; "); got != "peer 2 changed; h1.pf0.vf2: weight; h1.pf0.vf4: tenant, address" {
+		t.Errorf("changed: %s", got)
+	}
+	list, err := n.Functions(t.Context())
+	must(t, err)
+	for _, f := range list {
+		switch f.ID {
+		case "h1.pf0.vf2":
+			if f.Weight != 7 {
+				t.Errorf("%+v", f)
+			}
+		case "h1.pf0.vf4":
+			if f.Tenant != 9 || f.Addr != "192.168.100.99" {
+				t.Errorf("%+v", f)
+			}
+		}
+	}
+	s.works() // the same drivers, over the same connection
+	must(t, n.Reconfigure(s.w.edited(0, func(*config.Config) {})))
+	if len(n.reload.changed) != 0 {
+		t.Errorf("changed: %v", n.reload.changed)
+	}
+}
+
+// TestAConfigurationTakesEffectAsAWholeOrNotAtAll: a key that cannot change while the NIC runs is
+// named, and so is what does not fit the NIC as it is; nothing has changed then.
+func TestAConfigurationTakesEffectAsAWholeOrNotAtAll(t *testing.T) {
+	w := newWorld(t)
+	n := w.nics[0]
+	for _, tc := range []struct {
+		change func(*config.Config)
+		want   string
+	}{
+		{func(c *config.Config) { c.Uplink.MTU, c.RDMA.MTU = 4000, 2048 }, "these take effect when vnic run is stopped and started: uplink.mtu, rdma.mtu"},
+		{func(c *config.Config) { c.Functions[0].VFCount = 9 }, "which PFs there are, and their vf_count"},
+		{func(c *config.Config) { c.Functions[0].VFs[1].Limits.ReadAtomic = 3 }, "h1.pf0.vf2.limits.read_atomic"},
+		{func(c *config.Config) {
+			c.Peers[0].Underlay = config.Place{AddrPort: netip.AddrPortFrom(c.Uplink.Address.Addr(), 1000)}
+		}, "cannot be the peer's address"},
+		{func(c *config.Config) {
+			c.Peers[0].Functions = []config.PeerFunction{{Tenant: 7, Address: netip.MustParseAddr("192.168.100.12")}}
+		}, "192.168.100.12 of tenant 7 is the address of h1.pf0.vf2"},
+	} {
+		err := n.Reconfigure(w.edited(0, func(c *config.Config) {
+			c.Functions[0].VFs[0].Weight = 9
+			tc.change(c)
+		}))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v, want %q", err, tc.want)
+		}
+		var weight uint8
+		must(t, n.core.Do(func(falcon.Time) { weight = n.core.Functions.Settings(0x10001).Weight }))
+		if weight == 9 {
+			t.Errorf("%s: half of it was applied", tc.want)
+		}
+	}
+}
+
+// TestFunctionsMayTakeWhatOthersGiveUp: changes are applied in an order in which each is allowed.
+func TestFunctionsMayTakeWhatOthersGiveUp(t *testing.T) {
+	w := newWorld(t)
+	n := w.nics[0]
+	must(t, n.Reconfigure(w.edited(0, func(c *config.Config) {
+		vfs := c.Functions[0].VFs
+		vfs[0].Address, vfs[1].Address = vfs[1].Address, netip.MustParseAddr("192.168.100.77")
+	})))
+	var got [2]netip.Addr
+	must(t, n.core.Do(func(falcon.Time) {
+		for i := range got {
+			got[i] = n.core.Functions.Settings(pfvf.ID(0x10001 + i)).Address
+		}
+	}))
+	if got != [2]netip.Addr{netip.MustParseAddr("192.168.100.12"), netip.MustParseAddr("192.168.100.77")} {
+		t.Errorf("%v", got)
+	}
+}
