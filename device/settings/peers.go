@@ -58,7 +58,7 @@ func (m *PeerMemory) keep() error {
 // Recall returns the peers of a configuration with the changes that the memory kept from the earlier
 // run.
 func (m *PeerMemory) Recall(list []config.Peer) ([]config.Peer, error) {
-	if m.store == nil {
+	if m == nil || m.store == nil {
 		return list, nil
 	}
 	b, err := m.store.Load()
