@@ -140,8 +140,23 @@ func TestExitStatuses(t *testing.T) {
 var withoutJSON = map[string]string{
 	"capture":        "writes pcapng",
 	"demo":           "is to be watched",
+	"guest agent":    "serves the lab, and prints nothing",
 	"guest workload": "prints JSON lines always",
 	"help":           "prints help",
+	"lab capture":    "writes pcapng",
+	"lab config":     "prints a NIC's configuration",
+	"lab console":    "is a guest's console",
+	"lab cp":         "prints nothing",
+	"lab down":       "prints nothing",
+	"lab exec":       "prints what the command prints",
+	"lab graph":      "draws",
+	"lab link":       "prints links as they are told to be",
+	"lab reload":     "prints what the guest's kernel says",
+	"lab restart":    "prints progress",
+	"lab shell":      "is a shell",
+	"lab test":       "prints progress; --junit has results",
+	"lab up":         "prints progress; vnic lab status --json has the lab",
+	"lab validate":   "prints results as they come; --junit has them",
 }
 
 // TestEverythingHasJSON: every command has --json, except those of withoutJSON.
