@@ -122,7 +122,7 @@ fuzz: ## every fuzz target for FUZZTIME (60s); what it learns is kept in Go's bu
 	@./tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|ports|rdma|roce|driver|credits|guest; a table and build/bench.json
+bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|uplink|ports|rdma|roce|driver|credits|guest; a table and build/bench.json
 	@mkdir -p build
 	-@./tools/deps.sh
 	-@GO='$(GO)' ./tools/fetch.sh

@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -238,5 +240,134 @@ func payloads(t *testing.T, file *bytes.Buffer) (list [][]byte) {
 		if u, ok := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.NoCopy).Layer(layers.LayerTypeUDP).(*layers.UDP); ok && len(u.Payload) > 0 {
 			list = append(list, u.Payload)
 		}
+	}
+}
+
+// nat is a NAT for UDP: what the NIC inside sends to it leaves for the NIC outside from a socket of
+// its own, and what comes back there goes to the NIC inside.
+type nat struct {
+	t       *testing.T
+	inside  *net.UDPConn // the NIC inside sees the other one here
+	outside atomic.Pointer[net.UDPConn]
+	to      [2]*net.UDPAddr
+}
+
+func newNAT(t *testing.T) *nat {
+	n := &nat{t: t}
+	var err error
+	n.inside, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	must(t, err)
+	t.Cleanup(func() {
+		n.inside.Close()
+		n.outside.Load().Close()
+	})
+	n.rebind()
+	return n
+}
+
+// serve passes packets on between NICs at these places.
+func (n *nat) serve(inside, outside netip.AddrPort) {
+	n.to = [2]*net.UDPAddr{net.UDPAddrFromAddrPort(inside), net.UDPAddrFromAddrPort(outside)}
+	go func() {
+		b := make([]byte, 1<<16)
+		for {
+			k, err := n.inside.Read(b)
+			if err != nil {
+				return
+			}
+			_, _ = n.outside.Load().WriteTo(b[:k], n.to[1])
+		}
+	}()
+}
+
+// rebind gives the NIC inside another port outside, and returns the one before.
+func (n *nat) rebind() (before *net.UDPConn) {
+	out, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	must(n.t, err)
+	go func() {
+		b := make([]byte, 1<<16)
+		for {
+			k, err := out.Read(b)
+			if err != nil {
+				return
+			}
+			_, _ = n.inside.WriteTo(b[:k], n.to[0])
+		}
+	}()
+	return n.outside.Swap(out)
+}
+
+func (n *nat) mapping() string { return n.outside.Load().LocalAddr().String() }
+
+// TestAPeerBehindNATIsFollowed: a NIC that has no place in its peer's configuration is found by its
+// signs of life, and again when NAT gives it another port. A copy of one of its packets that comes
+// from elsewhere moves nobody.
+func TestAPeerBehindNATIsFollowed(t *testing.T) {
+	n := newNAT(t)
+	w := onSockets(t, false, func(i int, c *config.Config) {
+		c.Uplink.Superframes = config.SuperframesOff // each packet passes the NAT alone
+		if i == 0 {
+			c.Uplink.Keepalive = time.Second
+			n.serve(c.Uplink.Listen, c.Peers[0].Underlay.AddrPort)
+			c.Peers[0].Underlay.AddrPort = n.inside.LocalAddr().(*net.UDPAddr).AddrPort()
+		} else {
+			c.Peers[0].Underlay.AddrPort = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+		}
+	})
+	isAt := func(what, at string) {
+		t.Helper()
+		w.until(what, func() bool {
+			v, err := w.nics[1].NIC(t.Context())
+			must(t, err)
+			return v.Peers[0].Underlay == at
+		})
+	}
+	isAt("the peer shows up", n.mapping())
+	x, y := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, x, y, 1)
+	swap(t, x, y)
+
+	var file bytes.Buffer
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.nics[1].Capture(ctx, config.CaptureSealed, nil, &file) }()
+	before := w.counter(1, "uplink.rx_frames")
+	w.until("packets are captured", func() bool {
+		swap(t, x, y)
+		return w.counter(1, "uplink.rx_frames") > before+200
+	})
+	end()
+	must(t, <-ended)
+
+	old := n.rebind()
+	swap(t, x, y)
+	isAt("the peer is followed", n.mapping())
+	swap(t, y, x)
+	for _, b := range payloads(t, &file) {
+		_, _ = old.WriteTo(b, n.to[1])
+	}
+	old.Close()
+	swap(t, x, y)
+	isAt("the peer stays", n.mapping())
+}
+
+// TestAHostThatMovesIsFollowed: a NIC keeps its connections when it sends from another address with
+// the same port. Packets from other ports of its address are another path, and move nobody.
+func TestAHostThatMovesIsFollowed(t *testing.T) {
+	var elsewhere netip.AddrPort
+	w := onSockets(t, false, func(i int, c *config.Config) {
+		if i == 0 { // it is at 127.0.0.1, its peer looks for it elsewhere
+			elsewhere = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.77"), c.Uplink.Listen.Port())
+		} else {
+			c.Peers[0].Underlay.AddrPort = elsewhere
+		}
+	})
+	x, y := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	connect(t, x, y, 1)
+	swap(t, x, y)
+	v, err := w.nics[1].NIC(t.Context())
+	must(t, err)
+	if want := w.nics[0].cfg.Uplink.Listen.String(); v.Peers[0].Underlay != want {
+		t.Errorf("the peer is at %s, want %s", v.Peers[0].Underlay, want)
 	}
 }

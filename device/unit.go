@@ -45,7 +45,7 @@ func (us units) listen(cfg *config.Config) error {
 	}
 	parts, err := udp.Open(udp.Config{
 		Listen: u.Listen, MTU: u.MTU, Shards: len(us), Superframes: u.Superframes == config.SuperframesAuto,
-		Steer: steering.Sockets(cfg.PSP.Mode == config.PSPTransport, len(us)),
+		OnePort: u.Keepalive > 0, Steer: steering.Sockets(cfg.PSP.Mode == config.PSPTransport, len(us)),
 	})
 	if err != nil {
 		return err

@@ -283,7 +283,7 @@ func (c *Config) checkPeers(r *report, place func(i int) string) {
 			hosts[p.Host] = i
 		}
 		if c.Uplink.checkPeer(r, path+".underlay", p.Underlay) {
-			if first, dup := underlays[p.Underlay]; dup {
+			if first, dup := underlays[p.Underlay]; dup && !p.Underlay.Anywhere() {
 				r.add(path+".underlay", fmt.Sprintf("%s is already %s", p.Underlay, place(first)), "each NIC has its own underlay address")
 			} else {
 				underlays[p.Underlay] = i

@@ -103,7 +103,7 @@ type CM struct {
 // Peer is another NIC, and what it may do.
 type Peer struct {
 	Host      uint8          `yaml:"host" use:"1 to 255" default:"required" doc:"its nic.host"`
-	Underlay  Place          `yaml:"underlay" default:"required" doc:"its uplink.address, or its uplink.listen; without a port: 1000"`
+	Underlay  Place          `yaml:"underlay" default:"required" doc:"its uplink.address, or its uplink.listen; without a port: 1000; 0.0.0.0 or ::, for an uplink by UDP: anywhere, as behind NAT"`
 	CM        netip.AddrPort `yaml:"cm" default:"required" doc:"its cm.listen"`
 	Identity  string         `yaml:"identity" default:"required" doc:"URI that its certificate must carry"`
 	Tenants   []uint32       `yaml:"tenants" use:"1 to 4294967295" default:"none" doc:"tenants that it may use; requests for others are refused and counted"`

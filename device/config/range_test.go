@@ -62,6 +62,8 @@ func TestTheFirstAndLastValidValuesAreTaken(t *testing.T) {
 		{"uplink.mtu", "nic: {host: 1}\nuplink: {name: a, address: 'fd00::1/64', mtu: $}\nrdma: {mtu: 256}\n", []any{1280}, []any{1279}},
 		{"uplink.name", "nic: {host: 1}\nuplink: {name: $, address: 10.0.0.1/24}\n", []any{"abcdefghijklmno"}, []any{"abcdefghijklmnop"}},
 		{"uplink.neighbours", "nic: {host: 1}\nuplink: {name: a, address: 10.0.0.1/16, neighbours: $}\n", []any{list(256, "{address: 10.0.1.#, mac: '02:00:00:00:00:01'}")}, []any{list(257, "{address: 10.0.1.#, mac: '02:00:00:00:00:01'}")}},
+		{"uplink.keepalive", "nic: {host: 1}\nuplink: {type: udp, listen: '10.0.0.1:1000', keepalive: $}\n", []any{"0s", "1s", "10m"}, []any{"999ms", "10m0.000000001s", "-1s"}},
+		{"uplink.mtu", "nic: {host: 1}\nuplink: {type: udp, listen: '[::1]:1000', mtu: $}\n", []any{1280, 65521}, []any{1279, 65522}},
 		{"uplink.impair.rx.delay", uplink + "impair: {rx: {delay: $}}}\n", []any{"0s", "10s"}, []any{"-1ns", "10000000001ns"}},
 		{"uplink.impair.rx.rate", uplink + "impair: {rx: {rate: $}}}\n", []any{0, 1000}, []any{1, 999}},
 		{"uplink.impair.rx.queue", uplink + "impair: {rx: {queue: $}}}\n", []any{1, 65536}, []any{-1, 65537}},

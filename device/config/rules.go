@@ -19,6 +19,8 @@ const (
 	minRotateEvery = time.Second
 	maxRotateEvery = 30 * 24 * time.Hour
 	maxSpin        = 10 * time.Millisecond
+	minKeepalive   = time.Second
+	maxKeepalive   = 10 * time.Minute
 	minGuestMemory = Size(1 << 30)
 	maxGuestMemory = Size(64 << 40) // half of what a process can address
 	minWatchdog    = time.Second    // an idle thread makes a turn every half second

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/falcon-vnic/vnic/device/underlay"
 )
@@ -48,6 +49,7 @@ type Uplink struct {
 	Address     netip.Prefix   `yaml:"address" default:"required for tap" doc:"tap: the NIC's own underlay address with its prefix length, IPv4 or IPv6; not the host kernel's"`
 	Gateway     netip.Addr     `yaml:"gateway" default:"none" doc:"tap: router to peers outside that network"`
 	Neighbours  []Neighbour    `yaml:"neighbours" doc:"stations of the uplink's network whose MAC addresses are known"`
+	Keepalive   time.Duration  `yaml:"keepalive" use:"0s, or 1s to 10m" doc:"udp: for a NIC behind NAT, time between two signs of life to each peer; everything is sent from the port of listen then; 0s: none"`
 	Impair      Impair         `yaml:"impair" doc:"a bad network, for tests; vnic inject link changes it while the NIC runs"`
 }
 
@@ -99,6 +101,9 @@ func (p *Place) UnmarshalText(b []byte) error {
 	p.AddrPort = at
 	return nil
 }
+
+// Anywhere reports whether a NIC has no place of its own: it is where its packets come from.
+func (p Place) Anywhere() bool { return p.Addr().IsUnspecified() }
 
 // String writes the place as UnmarshalText reads it.
 func (p Place) String() string {
@@ -160,6 +165,9 @@ func (u *Uplink) checkUDP(r *report) {
 	case a.Is4In6() || a.Zone() != "" || a.IsMulticast() || a == broadcast:
 		r.add("uplink.listen", fmt.Sprintf("%s cannot be a host's address", a), "write one of this host's own addresses, as 10.0.0.1:1000, or 0.0.0.0:1000 for all")
 	}
+	if u.Keepalive != 0 && (u.Keepalive < minKeepalive || u.Keepalive > maxKeepalive) {
+		r.add("uplink.keepalive", fmt.Sprintf("%s is out of range", u.Keepalive), fmt.Sprintf("use %s to %s, or 0s for none; NATs forget a mapping after 30s or more", minKeepalive, maxKeepalive))
+	}
 	for _, k := range []struct {
 		key   string
 		given bool
@@ -204,6 +212,9 @@ func (u *Uplink) checkTAP(r *report) {
 	if u.Listen.IsValid() {
 		r.add("uplink.listen", "has no meaning for type tap", "leave it out, or write type udp")
 	}
+	if u.Keepalive != 0 {
+		r.add("uplink.keepalive", "has no meaning for type tap", "leave it out, or write type udp")
+	}
 	switch {
 	case !u.Address.IsValid():
 		r.add("uplink.address", "missing", "give the NIC its underlay address, as 10.0.0.1/24 or fd00::1/64")
@@ -227,7 +238,7 @@ func (u *Uplink) checkPeer(r *report, path string, at Place) bool {
 	case !at.IsValid():
 		r.add(path, "missing", "write the peer's uplink.address without the prefix length, or its uplink.listen")
 	case u.Type == UplinkTAP && (!usable(a) || a == own),
-		u.Type == UplinkUDP && (a.IsUnspecified() || a.IsMulticast() || a == broadcast || at.AddrPort == u.Listen):
+		u.Type == UplinkUDP && (a.IsMulticast() || a == broadcast || at.AddrPort == u.Listen):
 		r.add(path, fmt.Sprintf("%s cannot be the peer's address", at), "write the peer's uplink.address without the prefix length, or its uplink.listen")
 	case own.IsValid() && own.Is4() != a.Is4():
 		key := "uplink.address"

@@ -23,8 +23,9 @@ type Shard interface {
 	TakeKey(now vtime.Time, u security.Use, sa cm.SA)
 	// ForgetKeys drops the keys of a peer that lost them with its memory.
 	ForgetKeys(peer cm.PeerID)
-	// SetPeer says where a peer is, which may be new; name is for people.
-	SetPeer(peer cm.PeerID, name string, underlay netip.AddrPort)
+	// SetPeer says where a peer is, which may be new; name is for people. With anywhere, that is not
+	// configured: it is where its packets come from.
+	SetPeer(peer cm.PeerID, name string, underlay netip.AddrPort, anywhere bool)
 	// RemovePeer drops what is left of a peer that is gone.
 	RemovePeer(peer cm.PeerID)
 	// PeerPorts reports that the routes to a peer's ports have changed.

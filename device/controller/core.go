@@ -51,6 +51,7 @@ type Core struct {
 	clients []*Client
 	plain   plain
 	paths   paths
+	alive   alive
 	credits credits
 	resolve []netip.AddrPort // where peers are that packets will probably go to soon
 	refused uint64           // messages of peers that were refused
@@ -79,7 +80,7 @@ type CoreOutput struct {
 func NewCore(c CoreConfig) (*Core, error) {
 	k := &Core{
 		cfg: c, woken: make(chan struct{}, 1), ended: make(chan struct{}),
-		plain: newPlain(c.NIC), paths: paths{due: vtime.Never, off: c.NIC.Uplink.ProbeMTU == config.ProbeMTUOff}, credits: newCredits(c.NIC, c.Shards),
+		plain: newPlain(c.NIC), alive: alive{every: vtime.Time(c.NIC.Uplink.Keepalive), due: vtime.Never}, paths: paths{due: vtime.Never, off: c.NIC.Uplink.ProbeMTU == config.ProbeMTUOff}, credits: newCredits(c.NIC, c.Shards),
 	}
 	k.box.WakeBy(k.wake)
 	k.box.AnswerBy(k.effects.Add)
@@ -129,6 +130,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 		k.Keys.Advance(now)
 	}
 	k.probe(now)
+	k.showAlive(now)
 	k.advance(now)
 	k.known.Store(k.Manager.CM.Known())
 	k.resolveAll()
@@ -139,7 +141,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	out.Ends, k.ends = append(out.Ends[:0], k.ends...), k.ends[:0]
 	out.Links, k.links = append(out.Links[:0], k.links...), nil
 	out.Effects.Take(&k.effects)
-	out.Deadline = min(k.Keys.Deadline(), k.Manager.CM.Deadline(), k.paths.due)
+	out.Deadline = min(k.Keys.Deadline(), k.Manager.CM.Deadline(), k.paths.due, k.alive.due)
 	if len(k.jobs.waiting) == 0 { // else peers are told when the jobs are done
 		out.Deadline = min(out.Deadline, k.gids.deadline())
 	}

@@ -43,7 +43,7 @@ func (s *side) ProbePath(_ vtime.Time, peer cm.PeerID, tenant uint32, p pathmtu.
 	s.probes = append(s.probes, fmt.Sprintf("%d bytes to %s in tenant %d", p.Size, s.names[peer], tenant))
 }
 
-func (s *side) SetPeer(peer cm.PeerID, name string, underlay netip.AddrPort) {
+func (s *side) SetPeer(peer cm.PeerID, name string, underlay netip.AddrPort, _ bool) {
 	s.names[peer] = name
 	s.say("peer %s at %s", name, underlay.Addr())
 }

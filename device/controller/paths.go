@@ -32,6 +32,7 @@ type peerPath struct {
 // peer has said what functions it has.
 func (k *Core) pathChanged(id cm.PeerID) {
 	peer := k.Peers.byID[id]
+	k.alive.soon()
 	if k.paths.off || peer == nil {
 		return
 	}
@@ -43,6 +44,48 @@ func (k *Core) pathChanged(id cm.PeerID) {
 	case p.prober == nil:
 		p.prober = pathmtu.New(k.cfg.NIC.Uplink.MTU, k.cfg.NIC.Uplink.Own().Is6())
 		k.paths.due = vtime.LongAgo
+	}
+}
+
+// searchAgain begins anew to probe the path to a peer.
+func (k *Core) searchAgain(peer *Peer) {
+	if peer.path.prober != nil {
+		peer.path.prober = nil
+		k.pathChanged(peer.ID)
+	}
+}
+
+// alive is when this NIC, behind NAT, shows its peers that it is there, so that the NAT keeps its
+// mapping and they know it.
+type alive struct {
+	every vtime.Time // 0: never
+	due   vtime.Time
+	first int // times that are left to follow each other quickly: a key may have to be asked for
+}
+
+func (a *alive) soon() {
+	if a.every > 0 {
+		a.due, a.first = vtime.LongAgo, 3
+	}
+}
+
+// showAlive sends the signs of life that are due.
+func (k *Core) showAlive(now vtime.Time) {
+	a := &k.alive
+	if now < a.due {
+		return
+	}
+	if a.due = now + a.every; a.first > 0 {
+		a.due = now + min(a.every, 1e9)
+		a.first--
+	}
+	for _, peer := range k.Peers.sorted() {
+		if tenant, shared := k.Manager.CM.SharedTenant(peer.ID); shared {
+			id := peer.ID
+			k.clients[0].tell(func(to Shard, now vtime.Time) {
+				to.ProbePath(now, id, tenant, pathmtu.Probe{Kind: pathmtu.Here})
+			})
+		}
 	}
 }
 

@@ -46,7 +46,8 @@ type Peer struct {
 	ID   cm.PeerID
 	Name string // in its certificate
 	Is   config.Peer
-	Mail *PeerMail // takes the news of its link
+	At   netip.AddrPort // where it is now
+	Mail *PeerMail      // takes the news of its link
 
 	path peerPath
 }
@@ -230,7 +231,7 @@ func (p *Peers) set(now vtime.Time, list []config.Peer) {
 }
 
 func (p *Peers) add(c *config.Peer) error {
-	peer := &Peer{ID: p.nextID(), Name: c.Name(), Is: *c}
+	peer := &Peer{ID: p.nextID(), Name: c.Name(), Is: *c, At: c.Underlay.AddrPort}
 	if err := p.core.Manager.CM.AddPeer(p.describe(peer)); err != nil {
 		return err
 	}
@@ -241,10 +242,12 @@ func (p *Peers) add(c *config.Peer) error {
 }
 
 func (p *Peers) change(now vtime.Time, peer *Peer, c *config.Peer) error {
-	was := peer.Is
-	peer.Is = *c
+	was, at := peer.Is, peer.At
+	if peer.Is = *c; was.Underlay != c.Underlay {
+		peer.At = c.Underlay.AddrPort
+	}
 	if err := p.core.Manager.CM.ChangePeer(now, p.describe(peer)); err != nil {
-		peer.Is = was
+		peer.Is, peer.At = was, at
 		return err
 	}
 	p.tell(peer)
@@ -283,16 +286,43 @@ func (p *Peers) nextID() cm.PeerID {
 // describe returns a peer as the connection manager sees it.
 func (p *Peers) describe(peer *Peer) cm.Peer {
 	c := &peer.Is
-	return cm.Peer{ID: peer.ID, Name: peer.Name, Host: c.Host, Underlay: c.Underlay.AddrPort, Tenants: c.Tenants, MayHave: func(a cm.Address, host cm.HostID) string {
+	return cm.Peer{ID: peer.ID, Name: peer.Name, Host: c.Host, Underlay: peer.At, Tenants: c.Tenants, MayHave: func(a cm.Address, host cm.HostID) string {
 		return p.owners.Refuses(peer.Name, host, a.Tenant, a.IP())
 	}}
 }
 
 // tell informs the shards and the link of a new or changed peer.
 func (p *Peers) tell(peer *Peer) {
-	id, name, underlay := peer.ID, peer.Name, peer.Is.Underlay.AddrPort
-	p.core.all(func(to Shard, _ vtime.Time) { to.SetPeer(id, name, underlay) })
+	p.place(peer)
 	p.core.links = append(p.core.links, LinkChange{Peer: peer})
+}
+
+// place tells the shards where a peer is.
+func (p *Peers) place(peer *Peer) {
+	id, name, at, anywhere := peer.ID, peer.Name, peer.At, peer.Is.Underlay.Anywhere()
+	p.core.all(func(to Shard, _ vtime.Time) { to.SetPeer(id, name, at, anywhere) })
+}
+
+// moved takes a shard's word that a peer is somewhere else now.
+func (p *Peers) moved(now vtime.Time, id cm.PeerID, at netip.AddrPort) {
+	peer := p.byID[id]
+	if peer == nil || peer.At == at {
+		return
+	}
+	was := peer.At
+	peer.At = at
+	if err := p.core.Manager.CM.ChangePeer(now, p.describe(peer)); err != nil {
+		peer.At = was
+		return
+	}
+	p.core.cfg.Log(now, slog.LevelInfo, "a peer has moved", "peer", peer.Name, "from", was, "to", at)
+	p.place(peer)
+	p.core.searchAgain(peer)
+}
+
+// PeerMoved reports that a peer is somewhere else now.
+func (c *Client) PeerMoved(peer cm.PeerID, at netip.AddrPort) {
+	c.post(func(k *Core, now vtime.Time) { k.Peers.moved(now, peer, at) })
 }
 
 // sorted returns the peers in the order of their names, numbers first.

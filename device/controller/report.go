@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
@@ -23,7 +24,7 @@ func (k *Core) DescribePeers(links Links) (list []control.Peer) {
 	for _, peer := range k.Peers.sorted() {
 		p := info[peer.ID]
 		v := control.Peer{
-			Name: peer.Name, Host: p.Host, Underlay: config.Place{AddrPort: p.Underlay}.String(), Identity: peer.Is.Identity, Tenants: p.Tenants,
+			Name: peer.Name, Host: p.Host, Underlay: placeOf(p.Underlay), Identity: peer.Is.Identity, Tenants: p.Tenants,
 			Up: p.Up, Functions: p.Offers, Refused: p.Functions.Count + p.Ports.Count, Connections: p.Connections, Note: k.note(&p),
 			PathMTU: k.pathMTU(peer.ID), CM: peer.Is.CM.String(), Addresses: []control.PeerAddress{},
 		}
@@ -159,4 +160,12 @@ func addCredits(sum, more []control.CreditNode) []control.CreditNode {
 		s.Underflows += m.Underflows
 	}
 	return sum
+}
+
+// placeOf describes where a peer is, for people.
+func placeOf(at netip.AddrPort) string {
+	if p := (config.Place{AddrPort: at}); !p.Anywhere() {
+		return p.String()
+	}
+	return "not heard of yet"
 }

@@ -12,7 +12,7 @@ const Length = 32
 //	IPv4 header 20 | "vnic" | kind 8 | 0 8 | size 16 | round 32 | zeros …
 //
 // A request is filled up with zeros to its size; an answer ends behind the round, and repeats the
-// size and round of the request.
+// size and round of the request. A sign of life has neither.
 const (
 	protocol = 253
 	ttl      = 1
@@ -26,6 +26,7 @@ type Kind uint8
 const (
 	Request Kind = 1
 	Answer  Kind = 2
+	Here    Kind = 3 // a sign of life, which keeps the mappings of NATs; nobody answers it
 )
 
 // Probe is a request for an answer, which has a certain length, or that answer.
@@ -75,5 +76,5 @@ func Parse(b []byte) (p Probe, ok bool) {
 		return p, false
 	}
 	p = Probe{Kind: Kind(b[24]), Size: binary.BigEndian.Uint16(b[26:]), Round: binary.BigEndian.Uint32(b[28:])}
-	return p, p.Kind == Request || p.Kind == Answer && len(b) == Length
+	return p, p.Kind == Request || (p.Kind == Answer || p.Kind == Here) && len(b) == Length
 }

@@ -28,6 +28,8 @@ type Core interface {
 	SPIRefused(u security.Use)
 	// PathAnswered reports a peer's answer to a probe of the path to it.
 	PathAnswered(peer cm.PeerID, size int, round uint32)
+	// PeerMoved reports that a peer is somewhere else now.
+	PeerMoved(peer cm.PeerID, at netip.AddrPort)
 	// Knows reports whether a GID in a tenant belongs to a function, here or at a peer.
 	Knows(tenant uint32, gid [16]byte) bool
 	VFs
@@ -100,14 +102,15 @@ func (o Orders) ForgetKeys(peer cm.PeerID) {
 }
 
 // SetPeer says where a peer is, which may be new. Packets of its connections and tunnels go there
-// from now on.
-func (o Orders) SetPeer(id cm.PeerID, name string, underlay netip.AddrPort) {
+// from now on. With anywhere, that is not configured.
+func (o Orders) SetPeer(id cm.PeerID, name string, underlay netip.AddrPort, anywhere bool) {
 	p := o.s.peers[id]
 	if p == nil {
 		p = &peer{id: id}
 		o.s.peers[id] = p
 	}
-	if p.name = name; p.underlay == underlay {
+	p.name, p.anywhere = name, anywhere
+	if p.underlay == underlay {
 		return
 	}
 	p.underlay = underlay

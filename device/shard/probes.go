@@ -32,9 +32,13 @@ type probes struct {
 	packet   []byte
 }
 
-// request sends a probe of p.Size bytes to a peer.
+// request sends a probe that the core asks for to a peer: one of p.Size bytes, or a sign of life.
 func (x *probes) request(now falcon.Time, to cm.PeerID, tenant uint32, p pathmtu.Probe) {
-	x.send(now, to, tenant, p, int(p.Size)-x.overhead)
+	length := pathmtu.Length
+	if p.Kind == pathmtu.Request {
+		length = int(p.Size) - x.overhead
+	}
+	x.send(now, to, tenant, p, length)
 }
 
 // send sends a probe as an IP packet of length bytes. Without a key it asks for one: whoever waits
@@ -65,25 +69,27 @@ func (x *probes) send(now falcon.Time, to cm.PeerID, tenant uint32, p pathmtu.Pr
 	x.uplink.send(now, outer{to: peer.underlay, path: probePort}, b, 0, sealed)
 }
 
-// take takes an opened packet of the gateway class if it is a probe.
-func (x *probes) take(now falcon.Time, o *security.Opened) bool {
+// take takes an opened packet of the gateway class if it is a probe (ok). from is its sender; nil: it
+// was dropped.
+func (x *probes) take(now falcon.Time, o *security.Opened) (from *peer, ok bool) {
 	packet, ok := o.Plain()
 	if !ok || !pathmtu.IsProbe(packet) {
-		return false
+		return nil, false
 	}
 	defer x.guard.survive(now, "a probe of a path", packet)
-	from := x.peers[o.Use.Peer]
+	from = x.peers[o.Use.Peer]
 	p, ok := pathmtu.Parse(packet)
 	if !ok || from == nil || !o.OwnCookie() || !from.mayProbe(now) {
 		x.drops.count(dropProbe)
-		return true
+		return nil, true
 	}
-	if p.Kind == pathmtu.Answer {
+	switch p.Kind {
+	case pathmtu.Answer:
 		x.core.PathAnswered(from.id, int(p.Size), p.Round)
-	} else {
+	case pathmtu.Request:
 		x.send(now, from.id, o.Use.Tenant, pathmtu.Probe{Kind: pathmtu.Answer, Size: p.Size, Round: p.Round}, pathmtu.Length)
 	}
-	return true
+	return from, true
 }
 
 // takeKey starts sealing with a peer's new key, if it was asked for.

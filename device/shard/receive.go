@@ -33,6 +33,7 @@ type receiver struct {
 	peers    map[cm.PeerID]*peer
 	mode     string // psp.mode
 	core     Core
+	moves    bool // peers may move
 }
 
 // receiveAll takes frames of the uplink. segments holds the segment size of each, if there are
@@ -156,7 +157,7 @@ func (r *receiver) open(now falcon.Time, sealed []byte) (o *security.Opened, ok 
 func (r *receiver) receiveFalcon(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
 	p := &o.Packet
 	c := r.falcon.table.FindSealed(p.CID)
-	own := c != nil && addressed(c, d, p)
+	own := c != nil && r.addressed(c, d, p)
 	r.capture.opened(now, c, own, p)
 	switch {
 	case c == nil:
@@ -169,10 +170,11 @@ func (r *receiver) receiveFalcon(now falcon.Time, d *underlay.Datagram, o *secur
 }
 
 // addressed reports whether a packet came from the connection's peer and is for us: by the
-// addresses of the functions or, in transport mode, of the NICs.
-func addressed(c *conn.Slot, d *underlay.Datagram, p *security.Packet) bool {
+// addresses of the functions or, in transport mode, of the NICs. Of a peer that may move only its
+// key says that.
+func (r *receiver) addressed(c *conn.Slot, d *underlay.Datagram, p *security.Packet) bool {
 	if p.Whole == nil {
-		return d.Src == c.Underlay.Addr()
+		return r.moves || d.Src == c.Underlay.Addr()
 	}
 	return p.Inner.Src == c.Inner.Dst && p.Inner.Dst == c.Inner.Src
 }
@@ -187,8 +189,8 @@ func (r *receiver) receiveFor(now falcon.Time, d *underlay.Datagram, o *security
 	if !r.drops.taken(why) {
 		return
 	}
-	if newest && d.Src == c.Underlay.Addr() {
-		r.uplink.underlay.Authenticated(now, d.Src, d.From)
+	if newest {
+		r.came(now, d, c.Peer, c.Underlay)
 	}
 	if !c.Owner.LinkUp {
 		r.drops.count(dropLinkDown)
@@ -227,7 +229,10 @@ func hops(ttl uint8) uint8 {
 
 // receivePlain passes an opened packet of the gateway class to the port it is for.
 func (r *receiver) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
-	if r.probes.take(now, o) {
+	if from, ok := r.probes.take(now, o); ok {
+		if from != nil {
+			r.came(now, d, from.id, from.underlay)
+		}
 		return
 	}
 	if r.gw.Routes().NoPorts() {
@@ -238,9 +243,7 @@ func (r *receiver) receivePlain(now falcon.Time, d *underlay.Datagram, o *securi
 	if t == nil {
 		return
 	}
-	if d.Src == t.Underlay.Addr() {
-		r.uplink.underlay.Authenticated(now, d.Src, d.From)
-	}
+	r.came(now, d, t.Peer, t.Underlay)
 	r.capture.plain(r.gw, captureIn, now, t, packet)
 	r.gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
 }
@@ -333,6 +336,8 @@ type peer struct {
 	id       cm.PeerID
 	name     string
 	underlay netip.AddrPort // where it receives
+	anywhere bool           // that is not configured: it is where its packets come from
+	moved    falcon.Time    // when this shard last reported that it had moved; 0: never
 
 	probesSince falcon.Time // when probes were first counted
 	probes      int         // probes that came in the second after that

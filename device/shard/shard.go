@@ -91,6 +91,7 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 	s.in = &receiver{
 		uplink: s.uplink, falcon: s.falcon, gw: s.plain.gw, probes: s.probes, capture: &s.capture, trace: s.trace, guard: parsing, drops: &s.drops, counters: &s.counters,
 		opener: core.Opener(), encap: encap, peers: s.peers, mode: cfg.PSP.Mode, core: core,
+		moves: cfg.Uplink.Type == config.UplinkUDP,
 	}
 	s.out = &sender{
 		uplink: s.uplink, falcon: s.falcon, networks: s.networks, capture: &s.capture, drops: &s.drops, counters: &s.counters, host: s.funcs.host,

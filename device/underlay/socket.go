@@ -97,7 +97,7 @@ func (s *Socket) output(to netip.AddrPort, path uint16, class uint8, frame []byt
 		return DropBuffer
 	case s.headroom+n-ethLen > s.mtu:
 		return DropTooLong
-	case !to.IsValid() || to.Addr().Is4() != s.own.Addr().Is4() || to == s.own:
+	case !to.IsValid() || to.Addr().IsUnspecified() || to.Addr().Is4() != s.own.Addr().Is4() || to == s.own:
 		return DropRoute
 	}
 	o := Outer{Src: netip.AddrPortFrom(s.own.Addr(), path), Dst: to, Class: class, TTL: initialTTL}

@@ -30,6 +30,13 @@ var goals = map[string]float64{
 	"rdma/write64_shards2_over_1":  1.7,
 	"credits/quiet_vf_share":       0.95,
 
+	"uplink/tcp_udp_over_tap":                 0.95,
+	"uplink/tcp_udp_over_tap_mtu9000":         0.95,
+	"uplink/write64k_udp_over_tap":            0.95,
+	"uplink/write64k_udp_over_tap_mtu9000":    0.95,
+	"uplink/write64_lat_udp_over_tap":         1.1,
+	"uplink/write64_lat_udp_over_tap_mtu9000": 1.1,
+
 	"tunnel/ndr64_pps@wireguard-go":   3,
 	"tunnel/ndr1400_pps@wireguard-go": 3,
 	"tunnel/ping_p50_us@wireguard-go": 0.5,

@@ -54,6 +54,7 @@ var shares = []struct {
 var rates = []string{
 	"rdma/write64k_over_cipher", "rdma/qps10k_over_one", "guest/write64_shadow_over_vsock",
 	"rdma/write64k_shards2_over_1", "rdma/write64_shards2_over_1", "tunnel/tcp_shards2_over_1", "tunnel/tcp_over_limit",
+	"uplink/tcp_udp_over_tap", "uplink/write64k_udp_over_tap",
 }
 
 // unitOf reads unit and direction from a metric's name. A quotient, like

@@ -33,6 +33,10 @@ var allRooms = []room{
 		packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/gateway", "device/capture", "device", "cmd/vnic/tunneltest:Tunnel"},
 		needs:    "iperf3", install: "apt-get install iperf3",
 	},
+	{
+		name: "uplink", packages: []string{"device/udp", "cmd/vnic/tunneltest:Uplink"},
+		needs: "iperf3", install: "apt-get install iperf3",
+	},
 	{name: "ports", packages: []string{"qemu/virtqueue", "cmd/vnic/tunneltest:Ports"}},
 	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/rof/wire", "rdma", "device"}},
 	{

@@ -85,7 +85,7 @@ func (b *boxes) must(err error) {
 }
 
 // wires connects each box to the bridge by a veth. The ends in the boxes have the name and these
-// addresses.
+// addresses; nil: none.
 func (b *boxes) wires(name string, addresses func(box int) string) {
 	b.t.Helper()
 	for i, s := range b.spaces {
@@ -96,7 +96,11 @@ func (b *boxes) wires(name string, addresses func(box int) string) {
 		b.must(err)
 		b.must(netlink.LinkSetMaster(v, bridge))
 		b.must(netlink.LinkSetUp(v))
-		b.must(s.Take(name, addresses(i+1)+"/24"))
+		if addresses == nil {
+			b.must(s.Take(name))
+		} else {
+			b.must(s.Take(name, addresses(i+1)+"/24"))
+		}
 	}
 }
 
@@ -233,6 +237,8 @@ type vnicOptions struct {
 	guestPorts  bool  // the functions' ports are of type vhost-user, at tunnel.ports
 	streams     int   // functions of each NIC, VF 1 and on, whose addresses are those of as many nets; 0: one
 	keepTo      []int // processors of the whole NIC, a shard on each; nil: one shard, and any
+	inside      bool  // each NIC runs in its box, which a veth connects with the other one
+	udp         bool  // inside: the uplink is UDP on that veth, else a TAP beside it in a bridge
 }
 
 // boxHost returns the number of the NIC in a box. It is unique because all tunnels share the
@@ -249,6 +255,14 @@ func (b *boxes) vnic(n int, o vnicOptions) *tunnel {
 	b.must(cmlink.Init(keys, "bench", []uint8{host(1), host(2)}))
 	ports, err := labkit.FreePorts()
 	b.must(err)
+	under := func(box int) string { return fmt.Sprintf(boxUnderlay, n, box) }
+	cm := [2]string{fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])}
+	if o.inside {
+		for i := range cm {
+			cm[i] = fmt.Sprintf("10.96.%d.%d:7471", n, i+1)
+		}
+		b.connect(n, o.udp)
+	}
 	run, err := os.MkdirTemp("", "vnic-box-")
 	b.must(err)
 	b.t.Cleanup(func() { _ = os.RemoveAll(run) })
@@ -274,22 +288,29 @@ func (b *boxes) vnic(n int, o vnicOptions) *tunnel {
 		b.must(os.WriteFile(config, fmt.Appendf(nil, `
 nic: {host: %[12]d%[16]s}
 control: %[3]s
-uplink: {name: up%[4]d-%[1]d, bridge: %[5]s, mtu: %[6]d, address: 10.98.%[4]d.%[1]d/24, superframes: %[7]s}
+uplink: {%[4]s, mtu: %[6]d, superframes: %[7]s}
 rdma: {mtu: %[14]d}
-cm: {listen: "127.0.0.1:%[8]d", identity: %[10]s}
+cm: {listen: "%[8]s", identity: %[10]s}
 peers:
-  - {host: %[13]d, underlay: 10.98.%[4]d.%[2]d, cm: "127.0.0.1:%[9]d", identity: "vnic://bench/host/%[13]d", tenants: [7]}
+  - {host: %[13]d, underlay: %[2]s, cm: "%[9]s", identity: "vnic://bench/host/%[13]d", tenants: [7]}
 functions:
   - pf: 0
     vfs:
 %[11]sattach:
   - {type: unix, name: bare, socket: %[15]s}
-`, me, peer, socket, n, boxBridge, b.mtu, o.superframes, ports[i], ports[1-i], keys, functions.String(), host(me), host(peer),
+`, me, under(peer), socket, o.uplink(n, me), boxBridge, b.mtu, o.superframes, cm[i], cm[1-i], keys, functions.String(), host(me), host(peer),
 			cmp.Or(o.rdmaMTU, 1024), guest, o.threads(i)), 0o644))
 		log := filepath.Join(run, fmt.Sprintf("nic%d.log", me))
-		p, err := labkit.Start(port(0), log, on(o.keepTo, vnictest.Program(b.t), "run", "-c", config)...)
-		b.must(err)
-		t.nics[i] = p
+		start := func() (err error) {
+			t.nics[i], err = labkit.Start(port(0), log, on(o.keepTo, vnictest.Program(b.t), "run", "-c", config)...)
+			return err
+		}
+		if o.inside {
+			b.must(b.spaces[i].Do(start))
+		} else {
+			b.must(start())
+		}
+		p := t.nics[i]
 		if i == 0 {
 			t.control = socket
 		}
@@ -302,12 +323,53 @@ functions:
 			return err
 		})
 		for k := range max(o.streams, 1) {
-			if o.rdmaMTU == 0 && !o.guestPorts {
-				b.must(b.spaces[i].Take(port(k), boxAddress(n+k, me)+"/24"))
+			address := boxAddress(n+k, me) + "/24"
+			switch {
+			case o.rdmaMTU > 0 || o.guestPorts:
+			case o.inside:
+				b.must(b.spaces[i].Do(func() error { return netns.Up(port(k), address) }))
+			default:
+				b.must(b.spaces[i].Take(port(k), address))
 			}
 		}
 	}
 	return t
+}
+
+// uplink returns keys of the section uplink of the NIC in a box.
+func (o vnicOptions) uplink(n, box int) string {
+	address := fmt.Sprintf(boxUnderlay, n, box)
+	if o.udp {
+		return fmt.Sprintf(`type: udp, listen: "%s:1000"`, address)
+	}
+	bridge := boxBridge
+	if o.inside {
+		bridge = fmt.Sprintf("br%d", n)
+	}
+	return fmt.Sprintf("name: up%d-%d, bridge: %s, address: %s/24", n, box, bridge, address)
+}
+
+// connect gives the boxes a wire for NICs that run inside: with addresses, or in a bridge for TAPs.
+// Connection managers have an address of their own on it.
+func (b *boxes) connect(n int, udp bool) {
+	b.t.Helper()
+	wire, bridge := fmt.Sprintf("w%d-", n), fmt.Sprintf("br%d", n)
+	b.wires(wire, nil)
+	for i, s := range b.spaces {
+		own := fmt.Sprintf("10.96.%d.%d/24", n, i+1)
+		b.must(s.Do(func() error {
+			if udp {
+				return netns.Up(wire, own, fmt.Sprintf(boxUnderlay, n, i+1)+"/24")
+			}
+			if err := tap.NewBridge(bridge, b.mtu); err != nil {
+				return err
+			}
+			if err := labkit.Plug(wire, bridge); err != nil {
+				return err
+			}
+			return netns.Up(bridge, own)
+		}))
+	}
 }
 
 // threads returns the keys of the section nic for the NIC's threads and their processors.

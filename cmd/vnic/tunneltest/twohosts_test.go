@@ -27,24 +27,94 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// pairOfHosts are two hosts, each in a network namespace of its own, with a veth
+// pairOfHosts are two hosts, each in a network namespace of its own, with a network
 // between them, and a guest's namespace behind each:
 //
-//	guest 1 ─ veth ─ bridge gbr ─ port ─ vnic run ─ uplink ─ br0 ═ veth ═ br0 ─ uplink ─ vnic run ─ port in guest 2
+//	guest 1 ─ veth ─ bridge gbr ─ port ─ vnic run ─ uplink ═ network ═ uplink ─ vnic run ─ port in guest 2
 //
 // The first guest's interface has the function's MAC, as a virtio-net would; the
-// second's is the port itself, which persists. The hosts' own addresses, for the
-// connection managers, are on their br0.
+// second's is the port itself, which persists.
 type pairOfHosts struct {
 	t             testing.TB
+	network       network
 	dir           string
 	hosts, guests [2]*netns.Space
 	nics          [2]*labkit.Process
 }
 
-const hostsMTU = 4500
+// network is what joins two hosts.
+type network interface {
+	// join connects the hosts' namespaces.
+	join(p *pairOfHosts) error
+	// wire sets the wire between the hosts.
+	wire(set func(netlink.Link) error) error
+	// cm returns the address of a host's connection manager.
+	cm(i int) string
+	// uplink returns a NIC's section uplink, and underlay where its peer finds it.
+	uplink(i int) string
+	underlay(i int) string
+	// nic returns what else a NIC's configuration has in its section nic.
+	nic() string
+	// room returns the MTU of a guest.
+	room() int
+}
 
-func hostAddress(i int) string  { return fmt.Sprintf("10.96.0.%d", i+1) }
+// bridged joins hosts by a veth between their bridges, which the NICs' TAPs are on:
+//
+//	uplink ─ br0 ═ veth ═ br0 ─ uplink
+//
+// The hosts' own addresses, for the connection managers, are on their br0.
+type bridged struct{ host *netns.Space }
+
+const bridgedMTU = 4500
+
+func (*bridged) cm(i int) string       { return fmt.Sprintf("10.96.0.%d", i+1) }
+func (*bridged) underlay(i int) string { return fmt.Sprintf("10.95.0.%d", i+1) }
+func (*bridged) room() int             { return bridgedMTU - demo.Sealed }
+func (*bridged) nic() string           { return "" }
+
+func (*bridged) uplink(i int) string {
+	return fmt.Sprintf("{name: up, bridge: br0, mtu: %d, address: 10.95.0.%d/24}", bridgedMTU, i+1)
+}
+
+func (b *bridged) join(p *pairOfHosts) error {
+	b.host = p.hosts[0]
+	for i, s := range p.hosts {
+		err := s.Do(func() error {
+			if err := tap.NewBridge("br0", bridgedMTU); err != nil {
+				return err
+			}
+			// With a MAC of its own a bridge does not take that of a port that comes.
+			br0, err := netlink.LinkByName("br0")
+			if err != nil {
+				return err
+			}
+			return errors.Join(netlink.LinkSetHardwareAddr(br0, net.HardwareAddr{2, 0, 0, 0, 0, byte(i + 1)}), netns.Up("br0", b.cm(i)+"/24"))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return b.host.Do(func() error {
+		return errors.Join(
+			labkit.Veth("wire", "wire2", bridgedMTU), labkit.Plug("wire", "br0"), netns.Up("wire"), p.hosts[1].Take("wire2"),
+			p.hosts[1].Do(func() error { return labkit.Plug("wire2", "br0") }),
+		)
+	})
+}
+
+func (b *bridged) wire(set func(netlink.Link) error) error {
+	return b.host.Do(func() error { return onLink("wire", set) })
+}
+
+func onLink(name string, set func(netlink.Link) error) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return set(l)
+}
+
 func guestAddress(i int) string { return fmt.Sprintf("192.168.96.1%d", i+1) }
 
 func (p *pairOfHosts) must(err error) {
@@ -58,13 +128,13 @@ func (p *pairOfHosts) file(kind string, i int) string {
 	return filepath.Join(p.dir, fmt.Sprintf("%s%d", kind, i+1))
 }
 
-func newPairOfHosts(t testing.TB) *pairOfHosts {
+func newPairOfHosts(t testing.TB, n network) *pairOfHosts {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "vnic-two-") // t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pairOfHosts{t: t, dir: dir}
+	p := &pairOfHosts{t: t, network: n, dir: dir}
 	t.Cleanup(func() {
 		for i := range p.hosts {
 			if p.nics[i] != nil {
@@ -90,41 +160,21 @@ func newPairOfHosts(t testing.TB) *pairOfHosts {
 		p.must(p.hosts[i].Do(func() error { return p.furnish(i) }))
 		p.must(os.WriteFile(p.file("yaml", i), p.config(i), 0o644))
 	}
-	p.must(p.hosts[0].Do(func() error { return p.join() }))
+	p.must(n.join(p))
 	return p
 }
 
-// furnish creates a host's bridges and its guest's interface.
+// furnish creates the interface of a host's guest.
 func (p *pairOfHosts) furnish(i int) error {
-	for _, name := range []string{"br0", "gbr"} {
-		if err := tap.NewBridge(name, hostsMTU); err != nil {
-			return err
-		}
+	if i == 1 {
+		return nil // its port is in the guest
 	}
-	// With a MAC of its own a bridge does not take that of a port that comes.
-	br0, err := netlink.LinkByName("br0")
-	if err != nil {
-		return err
-	}
-	if err := netlink.LinkSetHardwareAddr(br0, net.HardwareAddr{2, 0, 0, 0, 0, byte(i + 1)}); err != nil {
-		return err
-	}
-	if err := netns.Up("br0", hostAddress(i)+"/24"); err != nil || i == 1 {
-		return err
-	}
-	v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "g0", MTU: hostsMTU - demo.Sealed}, PeerName: "eth0", PeerMTU: hostsMTU - demo.Sealed, PeerHardwareAddr: net.HardwareAddr{2, 0x56, 0x4e, byte(i + 1), 0, 1}}
-	if err := errors.Join(netlink.LinkAdd(v), labkit.Plug("g0", "gbr"), netns.Up("g0")); err != nil {
+	mtu := p.network.room()
+	v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "g0", MTU: mtu}, PeerName: "eth0", PeerMTU: uint32(mtu), PeerHardwareAddr: net.HardwareAddr{2, 0x56, 0x4e, byte(i + 1), 0, 1}}
+	if err := errors.Join(tap.NewBridge("gbr", mtu), netlink.LinkAdd(v), labkit.Plug("g0", "gbr"), netns.Up("g0")); err != nil {
 		return err
 	}
 	return p.guests[i].Take("eth0", guestAddress(i)+"/24")
-}
-
-// join connects the hosts by a veth. It runs in the first host.
-func (p *pairOfHosts) join() error {
-	return errors.Join(
-		labkit.Veth("wire", "wire2", hostsMTU), labkit.Plug("wire", "br0"), netns.Up("wire"), p.hosts[1].Take("wire2"),
-		p.hosts[1].Do(func() error { return labkit.Plug("wire2", "br0") }),
-	)
 }
 
 func (p *pairOfHosts) config(i int) []byte {
@@ -133,20 +183,21 @@ func (p *pairOfHosts) config(i int) []byte {
 		port = "{mode: direct, name: eth0, netns: " + p.guests[1].Path() + ", persist: true}"
 	}
 	return fmt.Appendf(nil, `
-nic: {host: %[1]d}
+nic: {host: %[1]d%[12]s}
 control: %[3]s
-uplink: {name: up, bridge: br0, mtu: %[4]d, address: 10.95.0.%[1]d/24}
+uplink: %[4]s
 psp: {rotate_every: 1s}
 cm: {listen: "%[5]s:7471", identity: %[7]s}
 peers:
-  - {host: %[2]d, underlay: 10.95.0.%[2]d, cm: "%[6]s:7471", identity: "vnic://two/host/%[2]d", tenants: [7]}
+  - {host: %[2]d, underlay: "%[11]s", cm: "%[6]s:7471", identity: "vnic://two/host/%[2]d", tenants: [7]}
 functions:
   - pf: 0
     vfs:
       - {vf: 1, tenant: 7, address: %[8]s, guest: {unix: guest}, port: %[10]s}
 attach:
   - {type: unix, name: guest, socket: %[9]s}
-`, i+1, 2-i, p.file("ctl", i), hostsMTU, hostAddress(i), hostAddress(1-i), filepath.Join(p.dir, "keys"), guestAddress(i), p.file("sock", i), port)
+`, i+1, 2-i, p.file("ctl", i), p.network.uplink(i), p.network.cm(i), p.network.cm(1-i), filepath.Join(p.dir, "keys"), guestAddress(i), p.file("sock", i), port,
+		p.network.underlay(1-i), p.network.nic())
 }
 
 func (p *pairOfHosts) control(i int) *control.Client { return control.NewClient(p.file("ctl", i)) }
@@ -318,10 +369,12 @@ func (s *stream) finish(t testing.TB) {
 // the keys rotate every second, the network gets bad, the uplink and the wire go
 // down, and a NIC restarts. Nothing is lost that TCP and Falcon do not recover;
 // RDMA connections end with their NIC and are made anew, the TCP connection stays.
-func TestTwoHosts(t *testing.T) {
+func TestTwoHosts(t *testing.T) { betweenHosts(t, &bridged{}) }
+
+func betweenHosts(t *testing.T, n network) {
 	vnictest.RequireRoot(t)
 	netns.Run(t, func() {
-		p := newPairOfHosts(t)
+		p := newPairOfHosts(t, n)
 		p.start(0, 1)
 		p.must(p.guests[1].Do(func() error { return netns.Up("eth0", guestAddress(1)+"/24") }))
 		s := p.stream()
@@ -405,16 +458,6 @@ func (p *pairOfHosts) disturbances() []disturbance {
 		_, err := p.control(0).InjectLink(context.Background(), control.LinkChange{Clear: true, Set: []byte(set)})
 		p.must(err)
 	}
-	wire := func(set func(netlink.Link) error) {
-		p.t.Helper()
-		p.must(p.hosts[0].Do(func() error {
-			l, err := netlink.LinkByName("wire")
-			if err != nil {
-				return err
-			}
-			return set(l)
-		}))
-	}
 	return []disturbance{
 		{"while keys rotate", func() { time.Sleep(2 * time.Second) }},
 		{"over a bad network", func() { inject(`{"loss": 0.01, "reorder": 0.02, "duplicate": 0.01, "mark": 0.02}`) }},
@@ -424,9 +467,9 @@ func (p *pairOfHosts) disturbances() []disturbance {
 			inject(`{}`)
 		}},
 		{"after the wire was down", func() {
-			wire(netlink.LinkSetDown)
+			p.must(p.network.wire(netlink.LinkSetDown))
 			time.Sleep(outage)
-			wire(netlink.LinkSetUp)
+			p.must(p.network.wire(netlink.LinkSetUp))
 		}},
 	}
 }
