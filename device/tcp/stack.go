@@ -243,7 +243,15 @@ func (s *Stack) Next() (Event, bool) {
 		if s.translate(); s.event.What != 0 {
 			return s.event, true
 		}
-		s.rings.events.Done() // of a connection that the shard has forgotten
+		s.done() // it was of a connection that the shard has forgotten
+	}
+}
+
+// done gives the frame's room back to the pump, which may wait for it.
+func (s *Stack) done() {
+	s.rings.events.Done()
+	if s.rings.eventsFull.Swap(false) {
+		s.rings.wake()
 	}
 }
 
@@ -256,10 +264,7 @@ func (s *Stack) release() {
 		c.in, c.kept = slices.Clone(c.in), true
 	}
 	s.event = Event{}
-	s.rings.events.Done()
-	if s.rings.eventsFull.Swap(false) {
-		s.rings.wake()
-	}
+	s.done()
 }
 
 // translate makes an event of the frame, and applies it to its connection.
