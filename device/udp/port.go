@@ -204,7 +204,7 @@ func (p *port) gather(frames [][]byte, more bool) int {
 	p.tx.begin()
 	path := p.pathOf(frames[0])
 	for n := 0; n < len(frames) && !p.tx.full(); {
-		if p.pathOf(frames[n]) != path || len(frames[n])-ipAt > p.mtu {
+		if p.pathOf(frames[n]) != path || len(frames[n]) < p.headroom || len(frames[n])-ipAt > p.mtu {
 			break
 		}
 		run, open := p.run(frames[n:])
