@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
@@ -99,7 +100,10 @@ func (p *Peers) Remove(now vtime.Time, name string) error {
 }
 
 func (p *Peers) unknown(name string) error {
-	return fmt.Errorf("peer %s: there is none; there are %v (vnic peer list)", name, p.names())
+	if len(p.list) == 0 {
+		return fmt.Errorf("peer %s: this NIC has no peers; vnic peer add adds one", name)
+	}
+	return fmt.Errorf("peer %s: there is none; there are %s (vnic peer list)", name, strings.Join(p.names(), ", "))
 }
 
 func (p *Peers) names() (list []string) {

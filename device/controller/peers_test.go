@@ -91,7 +91,7 @@ func TestABadChangeOfPeersChangesNothing(t *testing.T) {
 		c    control.PeerChange
 		want string
 	}{
-		{control.PeerChange{Action: "remove", Name: "9"}, "peer 9: there is none; there are [2]"},
+		{control.PeerChange{Action: "remove", Name: "9"}, "peer 9: there is none; there are 2 (vnic peer list)"},
 		{control.PeerChange{Action: "set", Name: "9"}, "peer 9: there is none"},
 		{control.PeerChange{Action: "add", Name: "2"}, "peer 2 is there already"},
 		{control.PeerChange{Action: "move", Name: "2"}, "there are add, set and remove"},

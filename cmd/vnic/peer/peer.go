@@ -85,7 +85,7 @@ last longer; vnic reload then finds that nothing is left to do.`
 func changeCommand(o *cli.NIC, action string) *cobra.Command {
 	var identity, underlay, cm string
 	var host uint8
-	var tenants []uint
+	var tenants string
 	var has []string
 	cmd := &cobra.Command{
 		Use: action + " NAME", Args: cli.Arguments(1, 1),
@@ -105,9 +105,9 @@ func changeCommand(o *cli.NIC, action string) *cobra.Command {
 				c.Host = &host
 			}
 			if given("tenants") {
-				list := []uint32{}
-				for _, t := range tenants {
-					list = append(list, uint32(t))
+				list, err := parseTenants(tenants)
+				if err != nil {
+					return err
 				}
 				c.Tenants = &list
 			}
@@ -124,7 +124,7 @@ func changeCommand(o *cli.NIC, action string) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&underlay, "underlay", "", "its uplink.address without prefix length, or ADDRESS:PORT")
 	f.StringVar(&cm, "cm", "", "its cm.listen, as 192.0.2.2:7471")
-	f.UintSliceVar(&tenants, "tenants", nil, "tenants that it may use, as 1,2")
+	f.StringVar(&tenants, "tenants", "", "`numbers` of tenants that it may use, as 1,2")
 	f.StringArrayVar(&has, "address", nil, "`TENANT:ADDRESS` that is at this peer, and in that tenant no others; again for more; \"\" for any")
 	f.Uint8Var(&host, "host", 0, "its nic.host (default: NAME, if that is a number)")
 	if action == "add" {
@@ -137,6 +137,17 @@ func changeCommand(o *cli.NIC, action string) *cobra.Command {
 	cmd.Example = "  vnic peer set 3 --underlay 10.0.1.3\n  vnic peer set 2 --tenants 1,2 --address 1:192.168.100.21 --address 2:192.168.200.21"
 	cmd.ValidArgsFunction = cli.ByPosition(completePeers)
 	return cmd
+}
+
+func parseTenants(text string) (list []uint32, err error) {
+	for word := range strings.SplitSeq(text, ",") {
+		n, err := strconv.ParseUint(strings.TrimSpace(word), 10, 32)
+		if err != nil {
+			return nil, cli.Usagef("--tenants %q: write the numbers of tenants, as 1,2", text)
+		}
+		list = append(list, uint32(n))
+	}
+	return list, nil
 }
 
 func parseAddresses(texts []string) ([]control.PeerAddress, error) {
