@@ -10,7 +10,7 @@ let version = null; // of the NIC that this page is from
 let stream = null;
 
 // The selected function is in the address, so that a link leads to it, and is "" for none.
-const selected = () => (/^#h\d+\.pf/.test(location.hash) ? decodeURIComponent(location.hash.slice(1)) : "");
+const selected = () => (/^#h\d+\.pf/.test(location.hash) ? location.hash.slice(1) : "");
 
 const charts = [
   new Chart("Uplink", bits, [
