@@ -48,7 +48,8 @@ func nameOf(arg string) (string, error) {
 	if arg == "" {
 		return choose("")
 	}
-	if slices.Contains(labs(), arg) || len(spaces(arg)) > 0 && !strings.Contains(arg, ".") {
+	// If the folder is gone, namespaces show a lab: its own and those in it. One alone is somebody else's.
+	if slices.Contains(labs(), arg) || len(spaces(arg)) > 1 && !strings.Contains(arg, ".") {
 		return arg, nil
 	}
 	if !strings.ContainsAny(arg, "./") {
