@@ -207,6 +207,19 @@ func (p *plan) guestNamed(name string) (*machine, error) {
 	return nil, fmt.Errorf("lab %s has no guest %q; there are %s", p.Name, name, strings.Join(names, ", "))
 }
 
+func (p *plan) noHostOrGuest(name string) error {
+	var names []string
+	for _, h := range p.hosts {
+		names = append(names, h.Name)
+	}
+	for _, m := range p.all() {
+		if m.Guest != nil {
+			names = append(names, m.Name)
+		}
+	}
+	return fmt.Errorf("lab %s has no host or guest %q; there are %s", p.Name, name, strings.Join(names, ", "))
+}
+
 func restartCommand(lab *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "restart GUEST|HOST",
@@ -230,7 +243,7 @@ again with the same configuration.`,
 			}
 			m, err := p.guestNamed(args[0])
 			if err != nil {
-				return fmt.Errorf("%w, and hosts %s", err, strings.Join(p.places()[len(p.Machines):], ", "))
+				return p.noHostOrGuest(args[0])
 			}
 			if err := endGuest(m); err != nil {
 				return err

@@ -26,7 +26,7 @@ their machines. All of it is in network namespaces that are named after the lab,
 is ordinary: "vnic run" with a configuration file, bridges, ip netns. Several labs can
 be up at a time. It needs root and iproute2.`,
 		Example: `  vnic lab up two-hosts
-  vnic lab exec red1 ping -c 3 red2
+  vnic lab exec m1 ping -c 3 m2
   vnic lab down`,
 	}
 	var name string
@@ -143,7 +143,11 @@ host's NIC.`,
 			if err != nil {
 				return err
 			}
-			return p.run(cmd.Context(), args[0], args[1:]...)
+			words := args[1:]
+			if words[0] == "--" && len(words) > 1 {
+				words = words[1:]
+			}
+			return p.run(cmd.Context(), args[0], words...)
 		},
 	}
 	c.Flags().SetInterspersed(false) // the command's flags are its own
@@ -167,7 +171,7 @@ func configCommand(name *string) *cobra.Command {
 			} else if m := p.machine(args[0]); m != nil && m.Guest != nil {
 				path = m.File(".qemu")
 			} else {
-				return fmt.Errorf("lab %s has no host or guest %q; there are the hosts %s", p.Name, args[0], strings.Join(p.places()[len(p.Machines):], ", "))
+				return p.noHostOrGuest(args[0])
 			}
 			b, err := os.ReadFile(path)
 			if err != nil {

@@ -306,8 +306,6 @@ func (b *builder) ready(ctx context.Context, h *host) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if d := b.running[h.Name]; d != nil {
-		stop := context.AfterFunc(ctx, func() {})
-		defer stop()
 		go func() {
 			select {
 			case <-d.ended:

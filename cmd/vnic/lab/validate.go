@@ -100,6 +100,8 @@ func (p *plan) checking(ctx context.Context, words []string, out io.Writer) (*ex
 func (o *outcome) judge(ctx context.Context, err error) string {
 	var exit *exec.ExitError
 	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return "interrupted"
 	case ctx.Err() != nil:
 		return fmt.Sprintf("not done after %v", o.Timeout)
 	case err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay):
