@@ -3,12 +3,9 @@ package lab
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -17,8 +14,6 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
 	"github.com/falcon-vnic/vnic/device/config"
-	"github.com/falcon-vnic/vnic/device/control"
-	"github.com/falcon-vnic/vnic/device/controller"
 )
 
 // A link is impaired by the NICs at its ends: each delays, loses and reorders what it sends, packet by
@@ -170,7 +165,7 @@ func (p *plan) changeLink(ctx context.Context, name, end string, clear bool, cha
 	}
 	for _, h := range p.hosts {
 		if h.Link.Name == name {
-			if err := h.impair(ctx); err != nil {
+			if err := h.adapt(ctx); err != nil {
 				return nil, err
 			}
 		}
@@ -187,43 +182,6 @@ func valueError(err error) error {
 	p := problems[0]
 	p.Line, p.Path = 0, "--"+strings.ReplaceAll(p.Path, "_", "-")
 	return cli.Usagef("%s", p.String())
-}
-
-// impair writes the configuration of a host's NIC, and lets the running NIC do what it says about its
-// uplink.
-func (h *host) impair(ctx context.Context) error {
-	if err := os.WriteFile(h.Config(), []byte(h.text), 0o644); err != nil {
-		return err
-	}
-	c, err := config.Parse([]byte(h.text))
-	if err != nil {
-		return err
-	}
-	for direction, i := range map[string]config.Impairment{"tx": c.Uplink.Impair.TX, "rx": c.Uplink.Impair.RX} {
-		set, err := json.Marshal(controller.DescribeImpairment(i))
-		if err != nil {
-			return err
-		}
-		if _, err := control.NewClient(h.Control()).InjectLink(ctx, control.LinkChange{Direction: direction, Clear: true, Set: set}); err != nil {
-			return fmt.Errorf("the NIC of host %s: %w", h.Name, err)
-		}
-	}
-	return nil
-}
-
-// sameNIC reports whether two configurations differ at most in what can be changed while the NIC runs:
-// what its uplink does to packets.
-func sameNIC(a, b []byte) bool {
-	x, err := config.Parse(a)
-	if err != nil {
-		return false
-	}
-	y, err := config.Parse(b)
-	if err != nil {
-		return false
-	}
-	x.Uplink.Impair, y.Uplink.Impair = config.Impair{}, config.Impair{}
-	return reflect.DeepEqual(x, y)
 }
 
 // printLinks prints a row for each end of the links, or of the named one.

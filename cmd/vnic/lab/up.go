@@ -82,11 +82,11 @@ func checkMachine() error {
 // builder makes a plan true.
 type builder struct {
 	*plan
-	text     []byte
-	out      *progress
-	fresh    []*machine // made by this command
-	impaired []*host    // whose NICs go on with another impairment of their uplinks
-	running  map[string]*daemon
+	text    []byte
+	out     *progress
+	fresh   []*machine // made by this command
+	changed []*host    // whose NICs go on with other peers, or another impairment of their uplinks
+	running map[string]*daemon
 }
 
 func (b *builder) build(ctx context.Context) error {
@@ -113,11 +113,6 @@ func (b *builder) build(ctx context.Context) error {
 	}
 	if err := b.guests(ctx); err != nil {
 		return err
-	}
-	for _, h := range b.impaired {
-		if err := h.impair(ctx); err != nil {
-			return err
-		}
 	}
 	for _, m := range b.fresh {
 		if err := m.begin(ctx); err != nil {
@@ -154,7 +149,7 @@ func (b *builder) clear() (restart []*host, err error) {
 		}
 		if same && answers(h) {
 			if string(text) != h.text {
-				b.impaired = append(b.impaired, h)
+				b.changed = append(b.changed, h)
 			}
 			continue
 		}
@@ -289,14 +284,19 @@ func (b *builder) startNICs(ctx context.Context, hosts []*host) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
+	for _, h := range b.changed {
+		if err := h.adapt(ctx); err != nil {
+			return err
+		}
+	}
 	for i, h := range b.hosts {
 		b.out.now("NICs: %d of %d are up", i, len(b.hosts))
 		if err := b.ready(ctx, h); err != nil {
 			return err
 		}
 	}
-	if len(hosts) > 0 {
-		b.out.step("NICs: %d started, all have reached their peers", len(hosts))
+	if len(hosts)+len(b.changed) > 0 {
+		b.out.step("NICs: %d started, %d changed, all have reached their peers", len(hosts), len(b.changed))
 	}
 	return nil
 }
