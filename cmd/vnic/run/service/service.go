@@ -33,6 +33,8 @@ const (
 	maxPeers   = 64 // served at once; the oldest gives way to one more
 	memorySize = 64 << 20
 
+	linger = time.Second // how long a queue pair stays when its connection has ended
+
 	// A service begins anew after a pause, which doubles until one lives for longer than longLife.
 	firstPause = time.Second
 	lastPause  = time.Minute
@@ -251,19 +253,20 @@ func (v *life) welcome(b []byte, qpn uint32) []byte {
 	return w.Append(b)
 }
 
-// peer makes a queue pair for a peer, has connect connect it, and serves it until it goes down. A peer
-// that is served already, and asks again because it did not get the answer, keeps its queue pair.
+// peer makes a queue pair for a peer, has connect connect it, and serves it until it goes down. It
+// replaces one that was made for the same queue pair of the peer: numbers are used again.
 func (v *life) peer(ctx context.Context, from guestlib.QPAddress, connect func(*end) error) (*end, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.peers = slices.DeleteFunc(v.peers, (*end).ended)
-	if i := slices.IndexFunc(v.peers, func(e *end) bool { return e.peer == from }); i >= 0 {
-		return v.peers[i], nil
+	i := slices.IndexFunc(v.peers, func(e *end) bool { return e.peer == from })
+	if i < 0 && len(v.peers) == maxPeers {
+		i = 0
 	}
-	if len(v.peers) == maxPeers {
-		v.peers[0].stop()
-		<-v.peers[0].done
-		v.peers = slices.Delete(v.peers, 0, 1)
+	if i >= 0 {
+		v.peers[i].stop()
+		<-v.peers[i].done
+		v.peers = slices.Delete(v.peers, i, i+1)
 	}
 	e, err := v.newEnd(ctx, guestlib.QPConfig{Access: guestlib.RemoteRead | guestlib.RemoteWrite | guestlib.RemoteAtomic})
 	if err != nil {
@@ -279,6 +282,10 @@ func (v *life) peer(ctx context.Context, from guestlib.QPAddress, connect func(*
 		defer close(e.done)
 		defer e.stop()
 		_ = e.run(ctx)
+		select { // a peer whose request was refused is still to be told of that
+		case <-time.After(linger):
+		case <-ctx.Done():
+		}
 		_ = e.close(context.WithoutCancel(ctx))
 	})
 	return e, nil

@@ -149,14 +149,21 @@ func (d *driver) newQP() {
 // next waits for a completion.
 func (d *driver) next() guestlib.WC {
 	d.Helper()
+	wc, err := d.nextUntil(d.ctx)
+	d.must(err)
+	return wc
+}
+
+func (d *driver) nextUntil(ctx context.Context) (guestlib.WC, error) {
 	for {
 		var wc [1]guestlib.WC
 		n, err := d.cq.Poll(wc[:])
-		d.must(err)
-		if n == 1 {
-			return wc[0]
+		if n == 1 || err != nil {
+			return wc[0], err
 		}
-		d.must(d.cq.Wait(d.ctx))
+		if err := d.cq.Wait(ctx); err != nil {
+			return wc[0], err
+		}
 	}
 }
 
@@ -181,17 +188,30 @@ func (d *driver) message(qp *guestlib.QP, wr guestlib.SendWR, b []byte) ([]byte,
 	copy(d.mr.Bytes(), b)
 	d.must(qp.PostRecv(&guestlib.RecvWR{ID: 1, SGL: []guestlib.SGE{d.mr.SGE(half, half)}}))
 	wr.Flags, wr.SGL = guestlib.Signaled, []guestlib.SGE{d.mr.SGE(0, len(b))}
-	d.must(qp.PostSend(&wr))
 	for {
-		wc := d.next()
-		d.must(wc.Err())
-		if wc.Opcode == abi.WCOpRecv {
-			return bytes.Clone(d.mr.Bytes()[half:][:wc.ByteLen]), wc
+		d.must(qp.PostSend(&wr))
+		ctx, cancel := context.WithTimeout(d.ctx, patience)
+		for {
+			wc, err := d.nextUntil(ctx)
+			if err != nil && qp == d.ud && d.ctx.Err() == nil {
+				break // the datagram or its answer was lost
+			}
+			d.must(err)
+			d.must(wc.Err())
+			if wc.Opcode == abi.WCOpRecv {
+				cancel()
+				return bytes.Clone(d.mr.Bytes()[half:][:wc.ByteLen]), wc
+			}
 		}
+		cancel()
 	}
 }
 
-// datagram sends a datagram to the service and returns the answer. One may be lost on its way.
+// patience is how long a driver waits for the answer to a datagram before it sends it again, and how
+// long it waits for that to a message.
+const patience = 30 * time.Second
+
+// datagram sends a datagram to the service and returns the answer.
 func (d *driver) datagram(b []byte) []byte {
 	d.Helper()
 	got, wc := d.message(d.ud, guestlib.SendWR{Opcode: guestlib.Send, To: guestlib.AHConfig{GID: d.peer}, RemoteQPN: d.welcome.Datagram, RemoteQKey: d.welcome.QKey}, b)
