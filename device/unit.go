@@ -128,6 +128,7 @@ func (u *unit) close() {
 	if u.thread != nil {
 		u.thread.Close()
 	}
+	u.Shard.Close()
 	if u.ports != nil {
 		u.ports.Close()
 	}

@@ -74,7 +74,13 @@ func NewEngine(cfg Config) *Engine {
 }
 
 // UseSecret makes the keys of functions made from now on unpredictable. Nobody else may know seed.
-func (e *Engine) UseSecret(seed [32]byte) { e.secrets = rand.NewChaCha8(seed) }
+func (e *Engine) UseSecret(seed [32]byte) {
+	e.secrets = rand.NewChaCha8(seed)
+	for _, s := range e.Streams() {
+		_, _ = e.secrets.Read(seed[:]) // it never fails
+		s.UseRandom(seed)
+	}
+}
 
 // Stats sums the counters of all functions, closed ones included.
 func (e *Engine) Stats() Stats {

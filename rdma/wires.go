@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"github.com/falcon-vnic/vnic/rdma/iwarp"
 	"github.com/falcon-vnic/vnic/rdma/local"
 	"github.com/falcon-vnic/vnic/rdma/roce"
 	"github.com/falcon-vnic/vnic/rdma/rof"
@@ -10,7 +11,7 @@ import (
 // Wires lists the kinds of wires. Each engine has one wire of each kind. A further one needs a
 // package, a line here, and its name among the values of rdma.transport (device/config); all others
 // ask this list, or the wires themselves.
-var Wires = []*transport.Kind{&rof.Kind, &local.Kind, &roce.Kind}
+var Wires = []*transport.Kind{&rof.Kind, &local.Kind, &roce.Kind, &iwarp.Kind}
 
 // Network is an engine's wire whose packets travel like the plain IP of the functions' ports.
 type Network struct {
@@ -23,6 +24,22 @@ func (e *Engine) Networks() (list []Network) {
 	for i, w := range e.wires {
 		if n, ok := w.(transport.Network); ok {
 			list = append(list, Network{Wires[i], n})
+		}
+	}
+	return list
+}
+
+// StreamWire is an engine's wire whose connections are streams of bytes.
+type StreamWire struct {
+	Kind *transport.Kind
+	transport.Streams
+}
+
+// Streams returns the engine's wires of streams, in the order of Wires.
+func (e *Engine) Streams() (list []StreamWire) {
+	for i, w := range e.wires {
+		if s, ok := w.(transport.Streams); ok {
+			list = append(list, StreamWire{Wires[i], s})
 		}
 	}
 	return list

@@ -95,9 +95,9 @@ func (l Log) SlogLevel() slog.Level {
 
 func checkTransport(r *report, path, t string) {
 	switch t {
-	case TransportAuto, TransportFalcon, TransportRoCE:
+	case TransportAuto, TransportFalcon, TransportRoCE, TransportIWARP:
 	default:
-		r.add(path, fmt.Sprintf("%q is no transport", t), "write auto, falcon or roce")
+		r.add(path, fmt.Sprintf("%q is no transport", t), "write auto, falcon, roce or iwarp")
 	}
 }
 

@@ -64,7 +64,7 @@ type Log struct {
 // RDMA configures the RDMA engine's packets and transports.
 type RDMA struct {
 	MTU       int    `yaml:"mtu" use:"256, 512, 1024, 2048 or 4096" doc:"data bytes of one packet"`
-	Transport string `yaml:"transport" use:"auto, falcon or roce" doc:"auto: Falcon to functions of vnic, RoCEv2 to other addresses in the networks of ports; falcon, roce: one of them alone"`
+	Transport string `yaml:"transport" use:"auto, falcon, roce or iwarp" doc:"auto: Falcon to functions of vnic, RoCEv2 to other addresses in the networks of ports; falcon, roce: one of them alone; iwarp: iWARP, for what is connected by listen and connect"`
 
 	Congestion string `yaml:"congestion" use:"dcqcn or window" doc:"congestion control of RoCEv2: dcqcn (a window for losses, a rate for notifications) or window (for both)"`
 }
@@ -74,6 +74,7 @@ const (
 	TransportAuto   = "auto"   // Falcon to functions that the NIC knows, RoCEv2 to other addresses in the networks of ports
 	TransportFalcon = "falcon" // Falcon only
 	TransportRoCE   = "roce"   // RoCEv2 only, between functions with ports
+	TransportIWARP  = "iwarp"  // iWARP for what is connected by listen and connect, between functions with ports
 )
 
 // PSP sets the encryption of packets between NICs.
@@ -128,7 +129,7 @@ type Function struct {
 	Credits   Credits    `yaml:"credits" doc:"packet resources of the NIC that the function may hold at once"`
 	Guarantee Credits    `yaml:"guarantee" doc:"the part of them that is reserved for the function; nothing when left out"`
 
-	Transport string `yaml:"transport" use:"auto, falcon or roce" default:"rdma.transport" doc:"how the function's RDMA reaches its peers, as rdma.transport says it for the NIC"`
+	Transport string `yaml:"transport" use:"auto, falcon, roce or iwarp" default:"rdma.transport" doc:"how the function's RDMA reaches its peers, as rdma.transport says it for the NIC"`
 
 	Enabled *bool `yaml:"enabled" use:"true or false" default:"true with a tenant" doc:"false: disabled until the operator (vnic vf enable) or the PF enables it"`
 

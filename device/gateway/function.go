@@ -15,8 +15,24 @@ import (
 
 // Claim names packets that belong to a function itself, and not to the guest behind its port.
 type Claim struct {
-	Protocol uint8  // UDP or TCP
-	Port     uint16 // destination
+	Protocol uint8    // UDP or TCP
+	Port     uint16   // destination
+	Ports    *PortSet // instead of Port, at the function's address: its own ends of connections
+}
+
+// PortSet is a set of ports, which changes with the connections of its function.
+type PortSet [1 << 16 / 64]uint64
+
+// Has reports whether a port is in the set. Add and Remove change it.
+func (s *PortSet) Has(port uint16) bool { return s[port/64]>>(port%64)&1 != 0 }
+func (s *PortSet) Add(port uint16)      { s[port/64] |= 1 << (port % 64) }
+func (s *PortSet) Remove(port uint16)   { s[port/64] &^= 1 << (port % 64) }
+
+func (c *Claim) has(port uint16) bool {
+	if c.Ports != nil {
+		return c.Ports.Has(port)
+	}
+	return port == c.Port
 }
 
 // SetFunction sets the callback that takes the packets of a claim, for the function's own address
@@ -43,26 +59,38 @@ func (p *Endpoint) takes(packet []byte, h *header, off Offload) bool {
 
 // wants reports whether a packet is for the endpoint's function. packet must contain all headers.
 func (p *Endpoint) wants(packet []byte, h *header) bool {
-	return p.take != nil && h.wholeTo(packet, p.claim) && (h.dst.IsMulticast() || p.speaksFrom(h.dst))
+	return p.take != nil && h.wholeTo(packet, &p.claim) && (h.dst.IsMulticast() || p.speaksFrom(h.dst))
 }
 
 // speaksFrom reports whether the endpoint's function itself sends from address a.
 func (p *Endpoint) speaksFrom(a netip.Addr) bool { return len(p.Addresses) > 0 && a == p.Addresses[0] }
 
 // wholeTo reports whether an unfragmented packet is one of a claim.
-func (h *header) wholeTo(packet []byte, c Claim) bool { return !h.fragment && h.goesTo(packet, c) }
+func (h *header) wholeTo(packet []byte, c *Claim) bool { return !h.fragment && h.goesTo(packet, c) }
 
 // goesTo reports whether a packet, or its first fragment, is one of a claim. Headers of TCP are
 // longer than those of UDP and begin with the same two ports.
-func (h *header) goesTo(packet []byte, c Claim) bool {
-	return h.proto == c.Protocol && !h.later && h.total >= h.l4+udpLen && binary.BigEndian.Uint16(packet[h.l4+2:]) == c.Port
+func (h *header) goesTo(packet []byte, c *Claim) bool {
+	return h.claimed(c) && c.has(binary.BigEndian.Uint16(packet[h.l4+2:]))
+}
+
+// claimed reports whether a packet, or its first fragment, has the protocol of a claim, and ports.
+func (h *header) claimed(c *Claim) bool {
+	return h.proto == c.Protocol && !h.later && h.total >= h.l4+udpLen
 }
 
 // forges reports whether the port's guest sent a packet of the function's claim from the address
 // that the function itself uses. Any program in the guest could end others' connections this way. A
 // first fragment counts too, since the receiver may reassemble packets.
 func (p *Endpoint) forges(packet []byte, h *header) bool {
-	return p.take != nil && h.goesTo(packet, p.claim) && p.speaksFrom(h.src)
+	if p.take == nil || !h.claimed(&p.claim) || !p.speaksFrom(h.src) {
+		return false
+	}
+	if at := packet[h.l4:]; p.claim.Ports != nil {
+		return p.claim.has(binary.BigEndian.Uint16(at)) // as if it were the function's end
+	} else {
+		return p.claim.has(binary.BigEndian.Uint16(at[2:]))
+	}
 }
 
 // FromFunction takes a packet that a port's function sent, not its guest. frame has room for an

@@ -98,7 +98,7 @@ func TestRoCEHeader(t *testing.T) {
 		b := make([]byte, ipv4Len+udpLen)
 		binary.BigEndian.PutUint16(b[ipv4Len+2:], tc.port)
 		h := header{proto: tc.proto, l4: ipv4Len, total: ipv4Len + tc.length, fragment: tc.fragment}
-		if h.wholeTo(b, roceClaim) != tc.is {
+		if h.wholeTo(b, &roceClaim) != tc.is {
 			t.Errorf("%s: RoCEv2 %t", name, !tc.is)
 		}
 	}
@@ -204,4 +204,34 @@ func TestFunctionTakesRoCEAtItsFirstAddress(t *testing.T) {
 // rocePort is the UDP port of the functions' packets in tests.
 const rocePort = 4791
 
-var roceClaim = Claim{protoUDP, rocePort}
+var roceClaim = Claim{Protocol: protoUDP, Port: rocePort}
+
+// TestASetOfPortsIsTheFunctionsOwn: of a claim with a set of ports, the function takes TCP to those of its
+// ends and its guest gets the rest; the guest may not send as if it were one of the ends.
+func TestASetOfPortsIsTheFunctionsOwn(t *testing.T) {
+	tcp := func(src, dst netip.Addr, from, to layers.TCPPort) []byte {
+		ip := ip4(src, dst, layers.IPProtocolTCP)
+		seg := &layers.TCP{SrcPort: from, DstPort: to, SYN: true, Window: 100}
+		_ = seg.SetNetworkLayerForChecksum(ip)
+		return frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), ip, seg)
+	}
+	n := newNet(t)
+	taken := 0
+	ports := new(PortSet)
+	n.b.SetFunction(Claim{Protocol: protoTCP, Ports: ports}, receiving(func([]byte) { taken++ }))
+	n.a.SetFunction(Claim{Protocol: protoTCP, Ports: ports}, receiving(func([]byte) {}))
+	for _, own := range []bool{false, true, false} {
+		if ports.Remove(5000); own {
+			ports.Add(5000)
+		}
+		before, forged := taken, n.a.Drops[DropForged]
+		n.send(tcp(ipA, ipB, 6000, 5000), Offload{})
+		if taken-before != map[bool]int{true: 1}[own] {
+			t.Errorf("own %t: taken %d", own, taken-before)
+		}
+		n.send(tcp(ipA, ipB, 5000, 6000), Offload{})
+		if (n.a.Drops[DropForged] > forged) != own {
+			t.Errorf("own %t: %d forged", own, n.a.Drops[DropForged]-forged)
+		}
+	}
+}

@@ -272,7 +272,7 @@ func (g *Gateway) groupFromTunnel(from *Tunnel, frame []byte, h *header, outer u
 	if src, ok := n.find(h.src); !ok || src.Kind != ToPeer || src.Peer != from.Peer {
 		return DropWrongSource
 	}
-	if !slices.ContainsFunc(g.Groups, func(c Claim) bool { return h.wholeTo(frame[ethLen:], c) }) {
+	if !slices.ContainsFunc(g.Groups, func(c Claim) bool { return h.wholeTo(frame[ethLen:], &c) }) {
 		return DropMulticast
 	}
 	ecn, ok := decapsulate(h.ecn(), outer)

@@ -19,7 +19,7 @@
 //	 ├ receiver     a packet's way in                     ├ sender     a packet's way out
 //	 ├ functionSet  the functions, their settings and those of their ports; vf.go serves a VF to its PF
 //	 ├ falconWire   Falcon with its connections (device/conn), and RDMA over it
-//	 ├ networks     the other wires, carried by the gateway (RoCEv2)
+//	 ├ networks     the other wires, carried by the gateway (RoCEv2, iWARP); streams: those over TCP
 //	 ├ plainIP      the gateway and the ports; plainOut sends what the gateway has for peers
 //	 ├ probes       of the paths to peers: sent and answered (device/pathmtu)
 //	 ├ others       the NIC's other shards: what is handed to them and taken from them

@@ -100,13 +100,34 @@ var _ guest.Connections = connections{}
 
 // Commands implements guest.Connections.
 func (c connections) Commands(now falcon.Time, later func() abi.Ticket) abi.ConnectionHandler {
+	if p := c.streams(); p != nil {
+		return streamCommands{p: p, now: now, mem: c.f.mem}
+	}
 	return c.Connections.Commands(now, later)
+}
+
+// streams returns the function's port, if its connections are streams; else nil.
+func (c connections) streams() *streamPort {
+	if v := c.f.Verbs(); v != nil {
+		p, _ := v.Port().(*streamPort)
+		return p
+	}
+	return nil
+}
+
+// EndQP implements guest.Connections.
+func (c connections) EndQP(now falcon.Time, qpn uint32) {
+	if p := c.streams(); p != nil {
+		p.endQP(now, qpn)
+	}
+	c.Connections.EndQP(now, qpn)
 }
 
 // Start implements guest.Connections.
 func (c connections) Start(v *rdma.Function, mem *queues.Memory) {
 	v.UseTrace(c.Trace)
-	c.f.set.networks.start(&c.Owner, v, c.f.transport())
+	c.f.mem = mem
+	c.f.set.networks.start(&c.Owner, v, c.f, c.f.transport())
 	c.Connections.Start(v, mem)
 }
 

@@ -27,6 +27,7 @@ type member struct {
 	set   *functionSet
 	cfg   config.Function // current settings, the shard's own copy
 	conns *conn.Connections
+	mem   *queues.Memory // of its driver
 }
 
 // functionSet holds the functions of a shard. PFs always exist. A VF exists, and takes memory, from

@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/loglimit"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
@@ -27,24 +28,35 @@ import (
 // By rdma.transport a function uses Falcon alone, one of these wires alone, or Falcon to vnic
 // functions and the first of these wires to all other addresses.
 type networks struct {
-	all   []*network
-	plain *plainIP
-	own   *pfvf.Table // enabled functions of the shard, by address
-	core  Core
-	most  credit.Cost  // the most that a connection may hold
-	now   *falcon.Time // time of the current Step
-	log   *loglimit.Log
+	all     []*network
+	streams []*streams // those of all whose connections are TCP's
+	plain   *plainIP
+	own     *pfvf.Table // enabled functions of the shard, by address
+	core    Core
+	mtu     int          // rdma.mtu
+	most    credit.Cost  // the most that a connection may hold
+	now     *falcon.Time // time of the current Step
+	log     *loglimit.Log
 }
 
 func newNetworks(s *Shard, own *pfvf.Table) *networks {
-	ns := &networks{plain: s.plain, own: own, core: s.core, most: connectionCredits(s.cfg), now: &s.now, log: s.log}
+	ns := &networks{plain: s.plain, own: own, core: s.core, mtu: s.cfg.RDMA.MTU, most: connectionCredits(s.cfg), now: &s.now, log: s.log}
 	for _, n := range s.rdma.Networks() {
 		ns.all = append(ns.all, &network{Network: n})
 		if n.Kind.Groups {
-			s.plain.gw.Groups = append(s.plain.gw.Groups, gateway.Claim(n.Kind.Takes))
+			s.plain.gw.Groups = append(s.plain.gw.Groups, claim(n.Kind))
 		}
 	}
+	for _, w := range s.rdma.Streams() {
+		of := newStreams(s, w)
+		ns.streams = append(ns.streams, of)
+		ns.all = append(ns.all, &network{Network: rdma.Network{Kind: w.Kind, Network: of}})
+	}
 	return ns
+}
+
+func claim(k *transport.Kind) gateway.Claim {
+	return gateway.Claim{Protocol: k.Takes.Protocol, Port: k.Takes.Port}
 }
 
 // networkPort is what the shard keeps of a function's port in a network. It is the port's owner.
@@ -54,6 +66,10 @@ type networkPort struct {
 	in     *network
 	at     *gateway.Endpoint // its place in the tenant's network
 	alone  bool              // no peer is reached over Falcon
+	id     uint32            // of the function
+	mtu    int               // rdma.mtu
+	verbs  *rdma.Function
+	driver conn.Driver
 }
 
 // networkPortOf returns a function's port; nil: it uses Falcon alone, or has no place in a network.
@@ -76,12 +92,12 @@ func (ns *networks) choose(mode string) *network {
 
 // start gives a function that its driver enabled a port at its place in the tenant's network, if it
 // has one. mode is the function's rdma.transport.
-func (ns *networks) start(o *conn.Owner, v *rdma.Function, mode string) {
+func (ns *networks) start(o *conn.Owner, v *rdma.Function, driver conn.Driver, mode string) {
 	at, n := ns.plain.endpointOf(o.ID), ns.choose(mode)
 	if at == nil || n == nil || !o.Addr.IsValid() {
 		return
 	}
-	p := &networkPort{in: n, alone: mode != config.TransportAuto}
+	p := &networkPort{in: n, alone: mode != config.TransportAuto, id: uint32(o.ID), mtu: ns.mtu, verbs: v, driver: driver}
 	p.Port = n.NewPort(o.Addr, at.MTU, p)
 	p.opener, _ = p.Port.(transport.Opener)
 	v.UsePort(p.Port, func(gid [16]byte) bool { return ns.chosen(p, o.Tenant, gid) == conn.Connected })
@@ -92,18 +108,22 @@ func (ns *networks) start(o *conn.Owner, v *rdma.Function, mode string) {
 func (ns *networks) place(p *networkPort, at *gateway.Endpoint) {
 	p.at = at
 	p.Move(p, at.MTU)
-	at.SetFunction(gateway.Claim(p.in.Kind.Takes), func(packet []byte, first, most int) (n int, more bool) {
+	takes := claim(p.in.Kind)
+	if s, ok := p.Port.(*streamPort); ok {
+		takes.Ports = s.ports
+	}
+	at.SetFunction(takes, func(packet []byte, first, most int) (n int, more bool) {
 		return p.Share(*ns.now, packet, first, most)
 	})
 }
 
 // ported is called when the endpoint of a function with a driver was added, perhaps in place of
 // another.
-func (ns *networks) ported(o *conn.Owner, v *rdma.Function, mode string) {
+func (ns *networks) ported(o *conn.Owner, v *rdma.Function, driver conn.Driver, mode string) {
 	at, p := ns.plain.endpointOf(o.ID), networkPortOf(v)
 	switch {
 	case p == nil:
-		ns.start(o, v, mode)
+		ns.start(o, v, driver, mode)
 	case at != nil:
 		ns.place(p, at)
 	}
@@ -155,6 +175,40 @@ func (ns *networks) connect(now falcon.Time, f *conn.Connections, v *rdma.Functi
 			"function", f.Describe(), "wire", p.in.Kind.Name, "qp", q.Number(), "path_mtu", q.PathMTU(), "port_mtu", at.MTU, "peer", addr)
 	}
 	return conn.Connected
+}
+
+// step passes on what TCP has got, before queue pairs have their turns; send what they then sent.
+func (ns *networks) step(now falcon.Time) {
+	for _, s := range ns.streams {
+		s.step(now)
+	}
+}
+
+func (ns *networks) send(now falcon.Time) {
+	for _, s := range ns.streams {
+		s.send(now)
+	}
+}
+
+// deadline returns when step has something to do.
+func (ns *networks) deadline() falcon.Time {
+	at := vtime.Never
+	for _, s := range ns.streams {
+		at = min(at, s.Deadline())
+	}
+	return at
+}
+
+// waiting reports whether TCP has got something.
+func (ns *networks) waiting() bool {
+	return slices.ContainsFunc(ns.streams, (*streams).Waiting)
+}
+
+// close ends TCP, after the shard's thread.
+func (ns *networks) close() {
+	for _, s := range ns.streams {
+		s.close()
+	}
 }
 
 // transmit creates packets and passes them to the gateway, as far as the tx queue and the quantum of

@@ -173,8 +173,10 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	}
 	s.falcon.engine.HoldCredit(false)
 	s.falcon.passEvents(now)
+	s.networks.step(now)
 	out.Polled = s.rdma.Poll(now) || found
 	more := s.rdma.Run(now)
+	s.networks.send(now)
 	s.falcon.passEvents(now)
 	more = s.out.transmit(now) || more
 	s.falcon.endDrains(now)
@@ -184,7 +186,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.flushCore()
 	s.guests.Show()
 	out.Worked = out.Polled || handed || len(posted) > 0 || sealing && !s.plain.gw.Busy()
-	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready() || s.others.waiting() || s.plain.gw.Casting(0)
+	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready() || s.others.waiting() || s.plain.gw.Casting(0) || s.networks.waiting()
 	out.Deadline = s.deadline()
 	s.others.wake(&s.effects, s.funcs.host.Waiters())
 	out.Effects.Take(&s.effects)
@@ -202,7 +204,7 @@ func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	s.falcon.endDrains(now)
 	s.flushCore()
 	s.guests.Show()
-	out.More = out.More || s.guests.Unfinished() > 0 || s.plain.gw.Casting(0)
+	out.More = out.More || s.guests.Unfinished() > 0 || s.plain.gw.Casting(0) || s.networks.waiting()
 	out.Deadline = s.deadline()
 	s.funcs.host.Settle()
 	s.others.wake(&s.effects, s.funcs.host.Waiters())
@@ -210,7 +212,9 @@ func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 }
 
 // Park implements thread.Shard.
-func (s *Shard) Park() bool { return s.inbox.Park() && !s.others.waiting() && !s.funcs.host.Called() }
+func (s *Shard) Park() bool {
+	return s.inbox.Park() && !s.others.waiting() && !s.networks.waiting() && !s.funcs.host.Called()
+}
 
 // Unpark implements thread.Shard.
 func (s *Shard) Unpark() { s.inbox.Unpark() }
@@ -261,5 +265,8 @@ func (s *Shard) flushCore() {
 }
 
 func (s *Shard) deadline() falcon.Time {
-	return min(s.falcon.deadline(), s.rdma.Deadline(), s.uplink.underlay.Deadline(), s.guests.Deadline())
+	return min(s.falcon.deadline(), s.rdma.Deadline(), s.uplink.underlay.Deadline(), s.guests.Deadline(), s.networks.deadline())
 }
+
+// Close ends what runs beside the shard's thread, when that has ended.
+func (s *Shard) Close() { s.networks.close() }

@@ -225,7 +225,7 @@ func TestIWARPRunsOnTheseStreams(t *testing.T) {
 				}
 				a, b := ends[0], ends[1]
 				b.stack.Listen(7, 5000)
-				a.stack.Connect(7, netip.AddrPortFrom(addresses[v6][1], 5000))
+				a.stack.Connect(7, 0, netip.AddrPortFrom(addresses[v6][1], 5000))
 				until("a connection", func() bool { return a.qp.conn != nil && b.qp.conn != nil })
 				if a.asked != "an answer" || b.asked != "a question" {
 					t.Errorf("private data %q, %q", a.asked, b.asked)

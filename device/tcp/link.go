@@ -105,6 +105,7 @@ func (f *function) bound(port uint16, queue *waiter.Queue) (tcpip.Endpoint, tcpi
 	if err != nil {
 		return nil, err
 	}
+	ep.SocketOptions().SetReuseAddress(port != 0) // connections of before may linger at a listener's port
 	if err = ep.SocketOptions().SetBindToDevice(int32(f.nic())); err == nil {
 		err = ep.Bind(tcpip.FullAddress{NIC: f.nic(), Addr: tcpAddr(f.addr), Port: port})
 	}

@@ -21,7 +21,7 @@ import (
 const (
 	lingerTime = 5 * time.Second  // in TIME_WAIT, and in FIN_WAIT_2 after Close
 	giveUp     = 30 * time.Second // without an answer to what was sent
-	synRetries = 5                // about half a minute
+	synRetries = 4                // about half a minute
 )
 
 // pump is a goroutine between the rings and gVisor's netstack. All of it belongs to this goroutine,
@@ -228,7 +228,7 @@ func (p *pump) order(o *handover.Frame) {
 			f.listeners[uint16(o.B)].end()
 		}
 	case orderConnect:
-		p.connect(f, o.Flow, o.A, netip.AddrPortFrom(netip.AddrFrom16(o.Aux).Unmap(), uint16(o.B)))
+		p.connect(f, o.Flow, o.A, uint16(o.B>>16), netip.AddrPortFrom(netip.AddrFrom16(o.Aux).Unmap(), uint16(o.B)))
 	}
 	if st == nil || st.last != 0 {
 		return

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"gvisor.dev/gvisor/pkg/tcpip"
+
 	"github.com/falcon-vnic/vnic/device/handover"
 )
 
@@ -72,7 +74,7 @@ const (
 	orderRemove                              // of the function
 	orderListen                              // B: port
 	orderUnlisten                            // B: port
-	orderConnect                             // Aux: address; B: port
+	orderConnect                             // Aux: address; B: own port, port
 	orderWrite                               // data: bytes of the stream
 	orderTaken                               // B: bytes that the shard has taken
 	orderCloseWrite                          //
@@ -165,12 +167,12 @@ func (s *Stack) Unlisten(function uint32, port uint16) {
 	s.post(&handover.Header{Kind: orderUnlisten, Flow: function, B: uint32(port)}, nil)
 }
 
-// Connect calls a peer. Connected or Lost follows.
-func (s *Stack) Connect(function uint32, to netip.AddrPort) *Conn {
+// Connect calls a peer from a local port; 0: any. Connected or Lost follows.
+func (s *Stack) Connect(function uint32, from uint16, to netip.AddrPort) *Conn {
 	s.number += 2
 	c := &Conn{Function: function, Peer: to, s: s, id: s.number - 1}
 	s.conns[c.id] = c
-	s.post(&handover.Header{Kind: orderConnect, Flow: function, A: c.id, B: uint32(to.Port()), Aux: to.Addr().As16()}, nil)
+	s.post(&handover.Header{Kind: orderConnect, Flow: function, A: c.id, B: uint32(from)<<16 | uint32(to.Port()), Aux: to.Addr().As16()}, nil)
 	return c
 }
 
@@ -223,6 +225,9 @@ const (
 	Closed                       // the connection is over, as the shard asked
 	Unlistened                   // Listen failed; Why says why
 )
+
+// Refused is Event.Why if nobody listens at the port that was called.
+var Refused = (&tcpip.ErrConnectionRefused{}).String()
 
 // Event is something that happened.
 type Event struct {

@@ -56,8 +56,8 @@ func (st *stream) mark() *bool { return &st.isMarked }
 // NotifyEvent implements waiter.EventListener.
 func (st *stream) NotifyEvent(waiter.EventMask) { st.p.happened(st) }
 
-// connect begins a connection to a peer.
-func (p *pump) connect(f *function, number, id uint32, to netip.AddrPort) {
+// connect begins a connection to a peer, from a local port; 0: any.
+func (p *pump) connect(f *function, number, id uint32, from uint16, to netip.AddrPort) {
 	st := &stream{p: p, number: number, id: id, window: p.limits.Buffer}
 	p.streams[id] = st
 	p.again(st)
@@ -71,7 +71,7 @@ func (p *pump) connect(f *function, number, id uint32, to netip.AddrPort) {
 	default:
 		st.f = f
 		st.queue = &waiter.Queue{}
-		ep, err := f.bound(0, st.queue)
+		ep, err := f.bound(from, st.queue)
 		if err != nil {
 			st.fail(err.String())
 			return

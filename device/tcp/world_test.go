@@ -78,7 +78,7 @@ func (w *world) call(to netip.AddrPort) *end { return w.callFrom(0, 7, to) }
 
 func (w *world) callFrom(i int, function uint32, to netip.AddrPort) *end {
 	e := &end{}
-	e.Conn = w.sides[i].Connect(function, to)
+	e.Conn = w.sides[i].Connect(function, 0, to)
 	e.Owner = e
 	w.sides[i].conns = append(w.sides[i].conns, e)
 	return e

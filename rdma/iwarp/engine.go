@@ -34,7 +34,7 @@ type Engine struct {
 	ulpdu  [wire.MaxULPDU]byte // of an FPDU with markers that is being made
 }
 
-var _ transport.Driven = (*Engine)(nil)
+var _ transport.Streams = (*Engine)(nil)
 
 // Stats counts what an engine's connections sent and received.
 type Stats struct {
@@ -57,21 +57,15 @@ func (e *Engine) UseRandom(seed [32]byte) { e.random = rand.NewChaCha8(seed) }
 func (e *Engine) Stats() Stats { return e.stats }
 
 // Event is something that the owner of a stream must know.
-type Event uint8
+type Event = transport.StreamEvent
 
 // Events of connections.
 const (
-	// Requested: the peer asks for a connection, as Conn.Peer says. Accept or Reject answers.
-	Requested Event = iota + 1
-	// Established: the peer has accepted, as Conn.Peer says. A queue pair may be attached.
-	Established
-	// Rejected: the peer has rejected; Conn.Peer has its private data. Gone follows.
-	Rejected
-	// Finish: this end has written its last byte. The stream's sending side is to be closed behind it;
-	// what comes in is still to be received.
-	Finish
-	// Gone: the connection is over, as Conn.Ending says. It is the last event.
-	Gone
+	Requested   = transport.StreamRequested
+	Established = transport.StreamEstablished
+	Rejected    = transport.StreamRejected
+	Finish      = transport.StreamFinish
+	Gone        = transport.StreamGone
 )
 
 type event struct {

@@ -12,15 +12,9 @@ import (
 // MPA (RFC 5044, RFC 6581): how a connection begins, and FPDUs on the stream. The bytes are
 // wire's.
 
-// Settings is what an end says of itself in its frame.
-type Settings struct {
-	Revision uint8 // 1 or 2; 0: 2, or the peer's
-	CRC      bool  // FPDUs have CRCs if either end wants them
-	// IRD and ORD say how many READs and atomics the end serves at a time, and how many it wants to
-	// have under way. Revision 1 does not say it.
-	IRD, ORD int
-	Private  []byte // at most MaxPrivate bytes
-}
+// Settings is what an end says of itself in its frame. Revision 1 does not say IRD and ORD; Private
+// has at most MaxPrivate bytes.
+type Settings = transport.StreamSettings
 
 // MaxPrivate is the longest private data of a frame of either revision.
 const MaxPrivate = wire.MaxPrivate - wire.EnhancedLen

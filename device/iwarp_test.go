@@ -1,0 +1,132 @@
+package device
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/fabric"
+	"github.com/falcon-vnic/vnic/device/netns"
+	"github.com/falcon-vnic/vnic/guestlib"
+)
+
+// iwarpWorld runs f with two NICs whose functions use iWARP.
+func iwarpWorld(t *testing.T, f func(w *world)) {
+	t.Helper()
+	netns.Run(t, func() {
+		f(newWorldWith(t, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
+			c.RDMA.Transport = config.TransportIWARP
+			devicetest.AddPort(c, 0, &config.Port{Name: fmt.Sprintf("vp%d", i+1)})
+		}))
+	})
+}
+
+// TestConnectionsOfListenAndConnectGoOverIWARP: with rdma.transport iwarp, clients of two NICs connect by
+// listen and connect with private data, and write, send and read each other's memory over iWARP, sealed
+// between the NICs. Falcon carries nothing.
+func TestConnectionsOfListenAndConnectGoOverIWARP(t *testing.T) {
+	iwarpWorld(t, func(w *world) {
+		a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+		connect(t, a, b, 5000)
+		const size = 1 << 20
+		for i := range size {
+			a.mr.Bytes()[i] = byte(i * 7)
+			b.mr.Bytes()[2<<20+i] = byte(i * 13)
+		}
+		a.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, size)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+		if !bytes.Equal(b.mr.Bytes()[:size], a.mr.Bytes()[:size]) {
+			t.Error("other bytes were written")
+		}
+		a.do(t, guestlib.SendWR{Opcode: guestlib.Read, SGL: []guestlib.SGE{a.mr.SGE(1<<20, size)}, RemoteAddr: b.mr.Addr() + 2<<20, RKey: b.mr.RKey()})
+		if !bytes.Equal(a.mr.Bytes()[1<<20:2<<20], b.mr.Bytes()[2<<20:3<<20]) {
+			t.Error("other bytes were read")
+		}
+		for name, n := range map[string]uint64{"iwarp.sent": w.counter(0, "iwarp.sent"), "iwarp.received": w.counter(1, "iwarp.received")} {
+			if n < size/9000 {
+				t.Errorf("%s: %d", name, n)
+			}
+		}
+		if n := w.counter(0, "rdma.pushes_tx"); n == 0 || w.counter(0, "falcon.packets_sent") != 0 {
+			t.Errorf("%d pushes; Falcon sent %d packets", n, w.counter(0, "falcon.packets_sent"))
+		}
+		if err := a.qp.Disconnect(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case e := <-b.dev.Events():
+			if e.QP != b.qp {
+				t.Errorf("%+v", e)
+			}
+		case <-time.After(testTime):
+			t.Error("the peer does not hear of the end")
+		}
+	})
+}
+
+// TestACallOverIWARPMayBeRejected: a listener rejects a call with private data, and then accepts one of
+// the same queue pair. Two services cannot be the same TCP port.
+func TestACallOverIWARPMayBeRejected(t *testing.T) {
+	iwarpWorld(t, func(w *world) {
+		ctx := testContext(t)
+		a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+		l, err := b.dev.Listen(ctx, 5000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.dev.Listen(ctx, 0x106<<16|5000); err == nil {
+			t.Error("two listeners at TCP port 5000")
+		}
+		go func() {
+			if r, err := l.Accept(ctx); err == nil {
+				_ = r.Reject(ctx, 7, []byte("not today"))
+			}
+		}()
+		_, err = a.dev.Connect(ctx, a.qp, b.dev.GID(), 5000, []byte("please"))
+		var rejected *guestlib.RejectedError
+		if !errors.As(err, &rejected) || string(rejected.Private) != "not today" {
+			t.Errorf("%v", err)
+		}
+		if err := l.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		connect(t, a, b, 5000)
+	})
+}
+
+// TestIWARPInsideANICEndsWithADriver: functions of one NIC, of one shard or of two, reach each other over
+// iWARP, too; when the driver of one goes, the other hears of it.
+func TestIWARPInsideANICEndsWithADriver(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d shards", n), func(t *testing.T) {
+			useShards(t, n)
+			netns.Run(t, func() {
+				w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
+					c.RDMA.Transport = config.TransportIWARP
+					for vf := range 2 {
+						devicetest.AddPort(c, vf, &config.Port{Name: fmt.Sprintf("vp%d%d", i+1, vf+1)})
+					}
+				})
+				a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(0, "pf0.vf2"))
+				connect(t, a, b, 5000)
+				copy(a.mr.Bytes(), "written inside")
+				a.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 20_000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+				if !bytes.HasPrefix(b.mr.Bytes(), []byte("written inside")) {
+					t.Errorf("%q", b.mr.Bytes()[:20])
+				}
+				a.dev.Close()
+				select {
+				case e := <-b.dev.Events():
+					if e.QP != b.qp {
+						t.Errorf("%+v", e)
+					}
+				case <-time.After(testTime):
+					t.Error("the peer does not hear of the end")
+				}
+			})
+		})
+	}
+}

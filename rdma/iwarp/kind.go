@@ -1,0 +1,60 @@
+package iwarp
+
+import "github.com/falcon-vnic/vnic/rdma/transport"
+
+// protocolTCP is what the streams are.
+const protocolTCP = 6
+
+// Kind is iWARP.
+var Kind = transport.Kind{
+	Name:      Name,
+	New:       func(transport.Host, transport.Options) transport.Wire { return New() },
+	Takes:     transport.Claim{Protocol: protocolTCP},
+	MaxPacket: 64 << 10,
+	Counters: []transport.Counter{
+		{Name: "lost", Help: "TCP segments lost because the way between the shard and TCP was full.", Of: func(s *transport.PortStats) uint64 { return s.Missing }},
+		{Name: "received", Help: "TCP segments received for functions.", Of: func(s *transport.PortStats) uint64 { return s.Received }},
+		{Name: "refused", Help: "Streams ended by a Terminate that was sent.", Of: func(s *transport.PortStats) uint64 { return s.Refused }},
+		{Name: "sent", Help: "TCP segments sent.", Of: func(s *transport.PortStats) uint64 { return s.Sent }},
+		{Name: "strange", Help: "Packets that were no whole TCP segment for the function, or had a wrong checksum.", Of: func(s *transport.PortStats) uint64 { return s.Strange }},
+		{Name: "wrong", Help: "Streams that were not iWARP, or corrupted.", Of: func(s *transport.PortStats) uint64 { return s.Wrong }},
+	},
+}
+
+// Begin implements transport.Streams.
+func (e *Engine) Begin(now transport.Time, mss int, s *Settings, owner any) transport.Stream {
+	c := e.Connect(now, mss, s)
+	c.Owner = owner
+	return c
+}
+
+// BeginAnswer implements transport.Streams.
+func (e *Engine) BeginAnswer(now transport.Time, mss int, owner any) transport.Stream {
+	c := e.Answer(now, mss)
+	c.Owner = owner
+	return c
+}
+
+// Write implements transport.Streams.
+func (e *Engine) Write(now transport.Time, b []byte) (n int, owner any) {
+	n, c := e.Transmit(now, b)
+	if n > 0 {
+		owner = c.Owner
+	}
+	return n, owner
+}
+
+// NextEvent implements transport.Streams.
+func (e *Engine) NextEvent() (owner any, what Event, ok bool) {
+	c, what, ok := e.Next()
+	if ok {
+		owner = c.Owner
+	}
+	return owner, what, ok
+}
+
+// Count implements transport.Streams.
+func (e *Engine) Count(to *transport.PortStats) {
+	to.Refused += e.stats.Refused
+	to.Wrong += e.stats.Wrong
+}
