@@ -17,7 +17,7 @@ import (
 
 // GuestMemory is each guest's RAM in MiB. A stock kernel, one static binary and the workload's
 // buffers fit in it.
-const GuestMemory = 320
+const GuestMemory = 384
 
 // vmGuests are QEMU guests: Debian's stock kernel, and an initramfs that holds
 // this program and the vsock modules.
