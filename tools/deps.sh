@@ -48,6 +48,13 @@ if [ "$what" = all ]; then
 	want dpdk-testpmd dpdk-dev # a driver of vhost-user that is not ours
 	want tshark tshark # the test of docs/wireshark
 	want tcpdump tcpdump # docs/tunnel.md
+	want mmdebstrap mmdebstrap # vnic image --disk
+	want fakeroot fakeroot
+	want ssh-keygen openssh-client
+	want mke2fs e2fsprogs
+	want qemu-img qemu-utils
+	want grub-mkimage grub-common
+	[ -e /usr/lib/grub/i386-pc/boot.img ] || need="$need grub-pc-bin"
 	want libvirtd "libvirt-daemon-system libvirt-clients" # vnic qemu --libvirt
 	want chromium chromium # the page of web.listen
 fi

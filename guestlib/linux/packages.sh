@@ -5,6 +5,8 @@
 #
 #   vnic                    the NIC: program, unit, completions, manual pages
 #   vnic-dkms               the guest's kernel module, built there by dkms
+#   vnic-module             instead of vnic-dkms: the module built here, for one kernel of Debian's (RELEASE
+#                           as uname -r says, default: the current one). Only where it is named
 #   ibverbs-provider-vnic   the guest's rdma-core provider
 #
 # Needs build/vnic (make build), or the program that VNIC names, and what guestlib/linux needs. The packages' version is the ABI's
@@ -99,6 +101,36 @@ nic() {
 	pack vnic
 }
 
+# bind_windows NAME: the driver does not bind QEMU's ivshmem devices by itself. Whoever installs it wants
+# those that carry a window bound; the driver leaves the others alone.
+bind_windows() {
+	mkdir -p "$tmp/$1/usr/lib/udev/rules.d"
+	cat >"$tmp/$1/usr/lib/udev/rules.d/60-vnic.rules" <<-'TEXT'
+		ACTION=="add", SUBSYSTEM=="pci", ATTR{vendor}=="0x1af4", ATTR{device}=="0x1110", RUN{builtin}+="kmod load vnic"
+		ACTION=="add", SUBSYSTEM=="drivers", DEVPATH=="/bus/pci/drivers/vnic", ATTR{new_id}="1af4 1110"
+	TEXT
+}
+
+module() {
+	ko=$(make -s -C guestlib/linux module RELEASE="${RELEASE:-}")
+	release=$(basename "$(dirname "$ko")")
+	control "vnic-module-$release" amd64 "linux-image-$release" "driver of the vnic device for Debian's kernel $release" <<-'TEXT'
+		vnic.ko, the kernel module by which a Linux guest uses a function of a vnic as an RDMA
+		device, built for one kernel. The package vnic-dkms builds it for any.
+	TEXT
+	printf 'Conflicts: vnic-dkms\nProvides: vnic-module\n' >>"$tmp/vnic-module-$release/DEBIAN/control"
+	bind_windows "vnic-module-$release"
+	mkdir -p "$tmp/vnic-module-$release/lib/modules/$release/updates"
+	cp "$ko" "$tmp/vnic-module-$release/lib/modules/$release/updates/"
+	strip --strip-debug "$tmp/vnic-module-$release/lib/modules/$release/updates/vnic.ko"
+	for script in postinst postrm; do
+		maintainer "vnic-module-$release" $script <<-TEXT
+			! command -v depmod >/dev/null || depmod $release
+		TEXT
+	done
+	pack "vnic-module-$release"
+}
+
 dkms() {
 	control vnic-dkms all 'dkms (>= 2.1)' 'driver of the vnic device for Linux guests (DKMS)' <<-'TEXT'
 		The source of vnic.ko, the kernel module by which a Linux guest uses a function of a
@@ -107,13 +139,7 @@ dkms() {
 	src=$tmp/vnic-dkms/usr/src/vnic-$version
 	mkdir -p "$src"
 	cp -r guestlib/linux/kernel/*.c guestlib/linux/kernel/*.h guestlib/linux/kernel/uapi guestlib/linux/kernel/Kbuild guestlib/c/vnic_abi.h "$src/"
-	# The driver does not bind QEMU's ivshmem devices by itself. Whoever installs it wants those that carry a
-	# window bound; the driver leaves the others alone.
-	mkdir -p "$tmp/vnic-dkms/usr/lib/udev/rules.d"
-	cat >"$tmp/vnic-dkms/usr/lib/udev/rules.d/60-vnic.rules" <<-'TEXT'
-		ACTION=="add", SUBSYSTEM=="pci", ATTR{vendor}=="0x1af4", ATTR{device}=="0x1110", RUN{builtin}+="kmod load vnic"
-		ACTION=="add", SUBSYSTEM=="drivers", DEVPATH=="/bus/pci/drivers/vnic", ATTR{new_id}="1af4 1110"
-	TEXT
+	bind_windows vnic-dkms
 	sed "s/@VERSION@/$version/" guestlib/linux/kernel/dkms.conf >"$src/dkms.conf"
 	# As dh_dkms does it: for the kernel that runs and the newest one, or in a chroot for all that are there.
 	maintainer vnic-dkms postinst <<-TEXT
@@ -151,8 +177,9 @@ for package; do
 	case $package in
 	vnic) nic ;;
 	vnic-dkms) dkms ;;
+	vnic-module) module ;;
 	ibverbs-provider-vnic) provider ;;
-	*) echo "packages.sh: $package is none of vnic, vnic-dkms, ibverbs-provider-vnic" >&2 && exit 1 ;;
+	*) echo "packages.sh: $package is none of vnic, vnic-dkms, vnic-module, ibverbs-provider-vnic" >&2 && exit 1 ;;
 	esac
 done
 ls "$out"/*.deb

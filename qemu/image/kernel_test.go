@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,10 +28,9 @@ const (
 func debian(t *testing.T, instead map[string]string) (cache string, fetched func() string) {
 	t.Helper()
 	dir := t.TempDir()
-	for name, script := range map[string]string{"depends": aptDepends, "show": aptShow, "apt-get": aptGet, "dpkg-deb": dpkgDeb, "xz": xz, "zstd": `false`} {
-		if other, ok := instead[name]; ok {
-			script = other
-		}
+	scripts := map[string]string{"depends": aptDepends, "show": aptShow, "apt-get": aptGet, "dpkg-deb": dpkgDeb, "xz": xz, "zstd": `false`}
+	maps.Copy(scripts, instead)
+	for name, script := range scripts {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nset -e\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,15 @@
 package image
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,6 +31,15 @@ type options struct {
 	out, kernel              string
 	packages, modules, files []string
 	json                     bool
+
+	disk, suite, mirror, sshKey string
+}
+
+// madeDisk is what `vnic image --disk --json` prints.
+type madeDisk struct {
+	Disk  string `json:"disk"`
+	Suite string `json:"suite"`
+	Bytes int64  `json:"bytes"`
 }
 
 // madeImage is what `vnic image --json` prints.
@@ -52,12 +64,21 @@ Packages come from the apt sources of this machine, which must run Debian. They 
 the kernel are kept in ~/.cache/vnic and not installed here, so root is not needed.
 In the guest, packages are unpacked but not configured: programs work, services are
 not set up. The whole guest is in memory, and each start begins from the same state.
-Put files that must survive in a shared folder ("vnic qemu --share").`,
+Put files that must survive in a shared folder ("vnic qemu --share").
+
+With --disk it makes a whole Debian with systemd instead, on a disk in format qcow2
+that boots by itself: "vnic qemu --disk FILE --overlay GUEST.qcow2 --run". Its packages
+are configured, and what a guest writes survives in its overlay. This needs mmdebstrap,
+fakeroot, qemu-utils, grub-common and grub-pc-bin; without root also uidmap.`,
 		Example: `  vnic image --out guest
   vnic image --out guest --package python3 --package strace --file test.py:/root/test.py
-  vnic image --out guest --module ./driver.ko`,
+  vnic image --out guest --module ./driver.ko
+  vnic image --disk debian.qcow2 --ssh-key ~/.ssh/id_ed25519.pub --package ./ibverbs-provider-vnic.deb`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.disk != "" {
+				return o.makeDisk(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
 			made, err := o.make(cmd.Context(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -71,15 +92,64 @@ Put files that must survive in a shared folder ("vnic qemu --share").`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.out, "out", "o", "guest-image", "`folder` to make the guest in; its kernel and RAM disk are replaced")
-	f.StringSliceVarP(&o.packages, "package", "p", nil, "one more Debian `package`, with its dependencies")
+	f.StringSliceVarP(&o.packages, "package", "p", nil, "one more Debian `package`, with its dependencies; with --disk also a file, as ./NAME.deb")
 	f.StringSliceVar(&o.modules, "module", nil, "one more module of the kernel, by name, or your own as FILE.ko; loaded at boot")
 	f.StringSliceVar(&o.files, "file", nil, "a `FILE[:PATH]` of this machine, or a folder with its content; without PATH it goes to /root")
 	f.StringVar(&o.kernel, "kernel", "", "`folder` of an unpacked Debian kernel package, instead of Debian's current one")
+	f.StringVar(&o.disk, "disk", "", "make a whole Debian on a disk, in this `file` (qcow2), which is replaced")
+	f.StringVar(&o.suite, "suite", "bookworm", "Debian's release on the disk: bookworm (12) or trixie (13)")
+	f.StringVar(&o.mirror, "mirror", "", "`URL` of a mirror of Debian for the disk (default: that of this machine's apt)")
+	f.StringVar(&o.sshKey, "ssh-key", "", "`file` with the public keys by which one logs in as root on the disk's Debian")
 	cli.JSONFlag(f, &o.json)
+	for _, other := range []string{"out", "kernel"} {
+		cmd.MarkFlagsMutuallyExclusive("disk", other)
+	}
+	_ = cmd.RegisterFlagCompletionFunc("suite", cli.Words(slices.Sorted(maps.Keys(image.Suites))...))
 	return cmd
 }
 
+func (o *options) makeDisk(ctx context.Context, out, progress io.Writer) error {
+	cache, err := image.DefaultCache()
+	if err != nil {
+		return err
+	}
+	d := image.Disk{Suite: o.suite, Mirror: o.mirror, Packages: o.packages, Modules: o.modules, Program: labkit.Self()}
+	if d.Put, err = o.put(); err != nil {
+		return err
+	}
+	if o.sshKey != "" {
+		if d.SSHKeys, err = os.ReadFile(o.sshKey); err != nil {
+			return fmt.Errorf("--ssh-key: %w", err)
+		}
+		if bytes.Contains(d.SSHKeys, []byte("PRIVATE KEY")) {
+			return cli.Usagef("--ssh-key %s: this is the private key; the public one is most likely %[1]s.pub", o.sshKey)
+		}
+	}
+	if err := d.Write(ctx, filepath.Dir(cache), o.disk, progress); err != nil {
+		return err
+	}
+	st, err := os.Stat(o.disk)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return cli.PrintJSON(out, madeDisk{o.disk, o.suite, st.Size()})
+	}
+	_, err = fmt.Fprintf(out, "%s: Debian %s, %d MiB; boot it with vnic qemu --disk %[1]s --overlay GUEST.qcow2 --run\n", o.disk, image.Suites[o.suite], st.Size()>>20)
+	return err
+}
+
 func (o *options) make(ctx context.Context, progress io.Writer) (m madeImage, err error) {
+	for flag, value := range map[string]string{"mirror": o.mirror, "ssh-key": o.sshKey} {
+		if value != "" {
+			return m, cli.Usagef("--%s is for --disk", flag)
+		}
+	}
+	for _, p := range o.packages {
+		if strings.Contains(p, "/") {
+			return m, cli.Usagef("--package %s: files with packages are for --disk, where they are installed", p)
+		}
+	}
 	cache, err := image.DefaultCache()
 	if err != nil {
 		return m, err

@@ -219,13 +219,13 @@ type shell struct {
 // in dmesg.
 func (s *shell) begin() {
 	s.t.Helper()
-	s.beginAt(prompt)
+	s.beginAt(vnictest.Limit, prompt)
 }
 
 // beginAt is begin, for a shell with another prompt.
-func (s *shell) beginAt(prompt string) {
+func (s *shell) beginAt(limit time.Duration, prompt string) {
 	s.t.Helper()
-	s.until(prompt)
+	s.untilAt(time.Now().Add(slowly(limit)), prompt)
 	s.must("dmesg -n 1; stty -echo; PS1=; bind 'set enable-bracketed-paste off'")
 }
 

@@ -39,6 +39,7 @@ type options struct {
 	qmp    string
 	line   qemu.CommandLine
 	image  string
+	over   string // overlay of the disk
 	exec   string
 	json   bool
 
@@ -79,7 +80,7 @@ as another user (libvirt-qemu), who has to be able to open the NIC's sockets.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.line.Extra = args
-			return guestLine(&o, cmd.OutOrStdout())
+			return guestLine(cmd.Context(), &o, cmd.OutOrStdout())
 		},
 	}
 	p := cmd.PersistentFlags()
@@ -107,6 +108,7 @@ as another user (libvirt-qemu), who has to be able to open the NIC's sockets.`,
 	f.BoolVar(&o.line.IOMMU, "iommu", false, "give the guest an IOMMU, so that its programs can use interrupts of windows through vfio-pci")
 	f.StringVar(&o.line.Disk, "disk", "", "disk image to boot")
 	f.StringVar(&o.line.DiskFormat, "disk-format", "", "of that image, raw or qcow2 (default qcow2 if its name ends so, else raw)")
+	f.StringVar(&o.over, "overlay", "", "with --disk: `file` (qcow2) that keeps what this guest writes, made if there is none; the disk stays as it is")
 	_ = cmd.MarkPersistentFlagRequired("config")
 	_ = cmd.MarkPersistentFlagRequired("guest")
 	cmd.MarkFlagsMutuallyExclusive("libvirt", "run")
@@ -215,12 +217,12 @@ type guestStart struct {
 	Ports []qemu.Port `json:"ports"` // their TAPs must exist
 }
 
-func guestLine(o *options, w io.Writer) error {
+func guestLine(ctx context.Context, o *options, w io.Writer) error {
 	cfg, own, err := o.load()
 	if err != nil {
 		return err
 	}
-	if err := o.boot(); err != nil {
+	if err := o.boot(ctx); err != nil {
 		return err
 	}
 	o.line.Version = qemu.VersionOf(o.line.Binary)
@@ -405,8 +407,8 @@ func (o *options) become() error {
 // imageArgs are kernel arguments that make the kernel fast and make QEMU exit when the guest ends.
 const imageArgs = "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check"
 
-// boot checks --disk and sets the options that --image and --share imply.
-func (o *options) boot() error {
+// boot checks --disk, makes its overlay, and sets the options that --image and --share imply.
+func (o *options) boot(ctx context.Context) error {
 	if o.line.Share != "" {
 		st, err := os.Stat(o.line.Share)
 		if err != nil || !st.IsDir() {
@@ -418,6 +420,16 @@ func (o *options) boot() error {
 		return cli.Usagef("--disk-format %s: want %s or %s", f, qemu.DiskRaw, qemu.DiskQcow2)
 	case f != "" && o.line.Disk == "":
 		return cli.Usagef("--disk-format is of --disk")
+	case o.over != "" && o.line.Disk == "":
+		return cli.Usagef("--overlay is of --disk")
+	case o.over != "" && f != "":
+		return cli.Usagef("--overlay takes the format of the disk from its name; leave --disk-format out")
+	}
+	if o.over != "" {
+		if err := qemu.Overlay(ctx, o.line.Disk, o.over); err != nil {
+			return err
+		}
+		o.line.Disk, o.line.DiskFormat = o.over, qemu.DiskQcow2
 	}
 	if o.image == "" {
 		if o.exec != "" {

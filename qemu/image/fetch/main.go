@@ -28,6 +28,9 @@ func main() {
 	if err == nil {
 		_, err = image.FetchPackages(ctx, filepath.Dir(cache), append(testPackages, image.Packages...))
 	}
+	if err == nil {
+		_, err = image.FetchDebian(ctx, filepath.Dir(cache), "bookworm", "", nil, os.Stderr)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "fetch:", err)
