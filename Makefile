@@ -24,6 +24,14 @@ help: ## list the targets
 build: ## build the one static binary, build/vnic
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/vnic
 
+# Packages that use nothing of the host: their tests run on another processor, too.
+PURE := ./internal/... ./falcon/wire ./falcon/psp ./queues/ring ./rdma/ib ./rdma/rof/wire ./rdma/roce/wire
+
+.PHONY: cross
+cross: deps ## build/vnic-arm64, and the tests of packets, rings and containers on an emulated arm64 processor
+	GOARCH=arm64 $(GO) build -ldflags '$(LDFLAGS)' -o build/vnic-arm64 ./cmd/vnic
+	GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static $(PURE)
+
 .PHONY: demo
 demo: build ## two QEMU guests do RDMA through two NICs; without root or QEMU, two bare clients do
 	@./tools/demo.sh $(BIN)
@@ -82,7 +90,7 @@ test: deps fetch build ## all tests but the long ones, with -race, TAPs and QEMU
 PACKETS  ?= 1e7
 
 .PHONY: test-long
-test-long: deps fetch build ## the long tests, each fuzz target for a while, and PACKETS (1e7) simulated packets under faults
+test-long: deps fetch build cross ## the long tests, each fuzz target for a while, and PACKETS (1e7) simulated packets under faults
 	@$(GO) -C tools build -o ../build/report ./report
 	$(TESTENV) $(RACE) -json -shuffle=on -timeout 60m -run '^TestLong' $(RACED) | build/report
 	$(TESTENV) $(RACE) -json -shuffle=on -timeout 30m -skip '^Test(Long|Inside|NoAllocations)' ./device/shard ./rdma | build/report

@@ -31,6 +31,7 @@ type CommandLine struct {
 	Initrd   string
 	Append   string   // kernel command line
 	Disk     string   // image of the boot disk
+	ARM64    bool     // an arm64 guest, on QEMU's machine virt: always emulated, without IOMMU
 	NoReboot bool     // QEMU ends when the guest reboots
 	Share    string   // folder of the host that the guest can mount by 9p, tag guestinit.ShareTag
 	Extra    []string // QEMU arguments of the user's own
@@ -54,9 +55,10 @@ func (l *CommandLine) Options() ([][]string, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	accel := l.Accel
-	if accel == "" {
-		accel = DetectAccel()
+	accel := l.accel()
+	machine, cpu := machineType(l.IOMMU), cpuModel(accel)
+	if l.ARM64 {
+		machine, cpu = "virt,gic-version=3,memory-backend=m0", "max,pauth-impdef=on" // its own pointer authentication is quick to emulate
 	}
 	size := fmt.Sprintf("%dM", l.Memory>>20)
 	memory := "memory-backend-memfd,id=m0,size=" + size + ",share=on"
@@ -65,9 +67,9 @@ func (l *CommandLine) Options() ([][]string, error) {
 	}
 	groups := [][]string{
 		{"-name", escape(l.Name)},
-		{"-machine", machineType(l.IOMMU)},
+		{"-machine", machine},
 		{"-accel", string(accel)},
-		{"-cpu", cpuModel(accel)},
+		{"-cpu", cpu},
 		{"-smp", smp(l.CPUs, accel)},
 		{"-m", size},
 		{"-object", memory},
@@ -125,6 +127,8 @@ func (l *CommandLine) check() error {
 		return fmt.Errorf("guest with %d windows and functions, its PCI bus has room for %d", len(l.Windows)+len(l.Vfio), MaxWindows)
 	case l.HotPlug < 0 || l.HotPlug > MaxHotPlug:
 		return fmt.Errorf("guest with %d ports for hot-plug, want 0 to %d", l.HotPlug, MaxHotPlug)
+	case l.ARM64 && (l.IOMMU || l.Accel == KVM):
+		return errors.New("arm64 guest with an IOMMU or KVM: both are for x86-64 guests")
 	case l.Memory < MinMemory || l.Memory%(1<<20) != 0:
 		return fmt.Errorf("guest with %d bytes of memory, want whole MiB and 64 or more", l.Memory)
 	case l.CPUs < 0 || l.CPUs > 255:
@@ -166,11 +170,25 @@ func (l *CommandLine) diskFormat() string {
 	return DiskFormat(l.Disk)
 }
 
-func (l *CommandLine) binary() string {
-	if l.Binary == "" {
-		return "qemu-system-x86_64"
+func (l *CommandLine) accel() Accel {
+	switch {
+	case l.ARM64:
+		return TCG
+	case l.Accel == "":
+		return DetectAccel()
 	}
-	return l.Binary
+	return l.Accel
+}
+
+// Program returns QEMU's program: the one that is named, or that for the guest's architecture.
+func (l *CommandLine) Program() string {
+	switch {
+	case l.Binary != "":
+		return l.Binary
+	case l.ARM64:
+		return "qemu-system-aarch64"
+	}
+	return "qemu-system-x86_64"
 }
 
 // Argv returns the program and its arguments.
@@ -179,7 +197,7 @@ func (l *CommandLine) Argv() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	argv := []string{l.binary()}
+	argv := []string{l.Program()}
 	for _, g := range groups {
 		argv = append(argv, g...)
 	}
@@ -193,7 +211,7 @@ func (l *CommandLine) Shell() (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	b.WriteString(quote(l.binary()))
+	b.WriteString(quote(l.Program()))
 	for _, g := range groups {
 		b.WriteString(" \\\n ")
 		for _, word := range g {

@@ -24,10 +24,10 @@ func (l *CommandLine) Domain() (string, error) {
 	if l.KernelVsock != nil {
 		return "", errors.New("guest at the kernel's vsock: its memory is a file of a given name, and libvirt names such files itself; attach the guest by vhost-user or vfio-user")
 	}
-	accel := l.Accel
-	if accel == "" {
-		accel = DetectAccel()
+	if l.ARM64 {
+		return "", errors.New("arm64 guest: domains for libvirt are for x86-64 guests")
 	}
+	accel := l.accel()
 	cpus, room := processors(l.CPUs, accel)
 	d := &libvirtxml.Domain{
 		Type:   map[Accel]string{KVM: "kvm", TCG: "qemu"}[accel],
@@ -49,7 +49,7 @@ func (l *CommandLine) Domain() (string, error) {
 		},
 		QEMUCommandline: &libvirtxml.DomainQEMUCommandline{},
 	}
-	if program, err := exec.LookPath(l.binary()); err == nil { // else libvirt finds its own
+	if program, err := exec.LookPath(l.Program()); err == nil { // else libvirt finds its own
 		if d.Devices.Emulator, err = filepath.Abs(program); err != nil {
 			return "", err
 		}

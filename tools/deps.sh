@@ -55,6 +55,8 @@ if [ "$what" = all ]; then
 	want qemu-img qemu-utils
 	want grub-mkimage grub-common
 	[ -e /usr/lib/grub/i386-pc/boot.img ] || need="$need grub-pc-bin"
+	want qemu-aarch64-static qemu-user-static # make cross
+	want qemu-system-aarch64 qemu-system-arm # vnic image --arch arm64
 	want libvirtd "libvirt-daemon-system libvirt-clients" # vnic qemu --libvirt
 	want chromium chromium # the page of web.listen
 fi

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -31,7 +32,7 @@ var (
 	// child writes to the console.
 	outputDevice = "/dev/ttyS1"
 	// consoleDevice is the terminal of a shell.
-	consoleDevice = "/dev/ttyS0"
+	consoleDevice = map[string]string{"amd64": "/dev/ttyS0", "arm64": "/dev/ttyAMA0"}[runtime.GOARCH]
 	// shell runs on the console if no command is given.
 	shell = "/bin/bash"
 	// windowDriver is where sysfs has the kernel's driver of functions.

@@ -170,7 +170,7 @@ func fetchDebian(ctx context.Context, folder, suite, mirror string, more []strin
 	if err := needTools("mmdebstrap", "mmtarfilter"); err != nil {
 		return "", err
 	}
-	_, kernel, _ := kernelVersion(ctx, "linux-image-"+current) // of this machine's suite: reason enough to make it anew
+	_, kernel, _ := kernelVersion(ctx, nil, "linux-image-"+string(AMD64)) // of this machine's suite: reason enough to make it anew
 	key := sha256.Sum256([]byte(strings.Join([]string{sources, strings.Join(packages, " "), kernel, initramfsModules}, "\n")))
 	at := filepath.Join(folder, fmt.Sprintf("%s-%x.tar", suite, key[:6]))
 	if _, err := os.Stat(at); err == nil {

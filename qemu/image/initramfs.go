@@ -19,7 +19,7 @@ import (
 // PID 1 (it must run guestinit there) and the modules it loads.
 type Initramfs struct {
 	Kernel  Kernel
-	Init    string   // host path of a static x86-64 program
+	Init    string   // host path of a static program for the kernel's architecture
 	Modules []string // names; dependencies are added
 
 	// Programs are host paths of further programs, which are put into /bin. They may be linked
@@ -52,7 +52,7 @@ func (r Initramfs) Write(path string) (err error) {
 			err = fmt.Errorf("initramfs %s: %w", path, err)
 		}
 	}()
-	if err := checkStatic(r.Init); err != nil {
+	if err := checkStatic(r.Init, r.Kernel.Arch); err != nil {
 		return err
 	}
 	modules, err := moduleClosure(r.Kernel, r.Modules)
@@ -147,14 +147,14 @@ func (c *cpioWriter) addFile(name, from string, perm uint32) error {
 }
 
 // checkStatic returns an error if a program needs a dynamic loader, since init has none.
-func checkStatic(path string) error {
+func checkStatic(path string, arch Arch) error {
 	f, err := elf.Open(path)
 	if err != nil {
 		return fmt.Errorf("init %s: %w", path, err)
 	}
 	defer f.Close()
-	if f.Machine != elf.EM_X86_64 {
-		return fmt.Errorf("init %s is for %v, want x86-64", path, f.Machine)
+	if f.Machine != arch.machine() {
+		return fmt.Errorf("init %s is for %v, the guest is %v", path, f.Machine, arch.machine())
 	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {

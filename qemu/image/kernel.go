@@ -19,6 +19,7 @@ type Kernel struct {
 	Release string // as printed by uname -r in the guest
 	Image   string // vmlinuz
 	Modules string // folder of this release's modules
+	Arch    Arch
 
 	// Unpacked is vmlinux, the kernel that Image unpacks when it starts. It is empty if the folder
 	// has none.
@@ -33,6 +34,9 @@ func (k Kernel) Boot() string {
 	}
 	return k.Image
 }
+
+// unpacked reports whether there is nothing more to unpack: only x86's image unpacks itself.
+func (k Kernel) unpacked() bool { return k.Unpacked != "" || k.Arch != AMD64 }
 
 // DefaultCache returns this user's cache folder for unpacked kernels and packages.
 func DefaultCache() (string, error) {
@@ -54,7 +58,7 @@ func OpenKernel(dir string) (Kernel, error) {
 		return Kernel{}, fmt.Errorf("kernel folder %s: %d files boot/vmlinuz-*, want one", dir, len(images))
 	}
 	k := Kernel{Image: images[0], Release: strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-")}
-	if err := checkImage(k.Image); err != nil {
+	if k.Arch, err = KernelArch(k.Image); err != nil {
 		return Kernel{}, err
 	}
 	unpacked := filepath.Join(dir, "boot", "vmlinux-"+k.Release)
@@ -70,44 +74,51 @@ func OpenKernel(dir string) (Kernel, error) {
 	return Kernel{}, fmt.Errorf("kernel folder %s: no modules for %s", dir, k.Release)
 }
 
-// checkImage returns an error unless a file has the magic number of the x86 boot protocol.
-func checkImage(path string) error {
+// KernelArch returns the architecture for which a kernel image is, by the magic number of its header
+// (Linux Documentation/arch/x86/boot.rst, Documentation/arch/arm64/booting.rst).
+func KernelArch(path string) (Arch, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer f.Close()
-	var magic [4]byte
-	if _, err := f.ReadAt(magic[:], headerMagic); err != nil || string(magic[:]) != "HdrS" {
-		return fmt.Errorf("%s is no bootable kernel image", path)
+	for arch, h := range map[Arch]struct {
+		at    int64
+		magic string
+	}{AMD64: {headerMagic, "HdrS"}, ARM64: {56, "ARM\x64"}} {
+		magic := make([]byte, len(h.magic))
+		if _, err := f.ReadAt(magic, h.at); err == nil && string(magic) == h.magic {
+			return arch, nil
+		}
 	}
-	return nil
+	return "", fmt.Errorf("%s is no bootable kernel image", path)
 }
 
-// current takes the place of the release in the package name of Debian's current kernel.
-const current = "amd64"
-
-var kernelPackage = regexp.MustCompile(`^linux-image-[0-9][0-9a-z.+~-]*-amd64$`)
+var kernelPackage = regexp.MustCompile(`^linux-image-[0-9][0-9a-z.+~-]*-(amd64|arm64)$`)
 
 // FetchKernel returns Debian's current kernel from the cache folder, downloading
 // its package there first if needed. It uses apt's sources and checks (apt-get
 // verifies what it downloads) and dpkg-deb, and installs nothing.
 func FetchKernel(ctx context.Context, cache string) (Kernel, error) {
-	return FetchRelease(ctx, cache, current)
+	return FetchRelease(ctx, cache, string(AMD64))
 }
 
 // FetchRelease is like FetchKernel, for the Debian kernel with the given release (as printed by
-// uname -r).
+// uname -r), or for the current one of an architecture.
 func FetchRelease(ctx context.Context, cache, release string) (Kernel, error) {
-	k, err := fetchRelease(ctx, cache, "linux-image-"+release)
+	env, err := archOf(release).apt(ctx, filepath.Dir(cache))
+	if err != nil {
+		return Kernel{}, err
+	}
+	k, err := fetchRelease(ctx, env, cache, "linux-image-"+release)
 	if err != nil {
 		return k, fmt.Errorf("guest kernel: %w", err)
 	}
 	return k, nil
 }
 
-func fetchRelease(ctx context.Context, cache, name string) (Kernel, error) {
-	pkg, version, err := kernelVersion(ctx, name)
+func fetchRelease(ctx context.Context, env []string, cache, name string) (Kernel, error) {
+	pkg, version, err := kernelVersion(ctx, env, name)
 	if err != nil {
 		return Kernel{}, err
 	}
@@ -115,7 +126,7 @@ func fetchRelease(ctx context.Context, cache, name string) (Kernel, error) {
 		return Kernel{}, err
 	}
 	dir := filepath.Join(cache, pkg+"_"+version)
-	if k, err := OpenKernel(dir); err == nil && k.Unpacked != "" {
+	if k, err := OpenKernel(dir); err == nil && k.unpacked() {
 		return k, nil
 	}
 	unlock, err := lockDir(ctx, cache)
@@ -128,14 +139,14 @@ func fetchRelease(ctx context.Context, cache, name string) (Kernel, error) {
 		if err := os.RemoveAll(dir); err != nil { // a folder that is not usable
 			return Kernel{}, err
 		}
-		if err := download(ctx, cache, dir, pkg, version); err != nil {
+		if err := download(ctx, env, cache, dir, pkg, version); err != nil {
 			return Kernel{}, err
 		}
 		if k, err = OpenKernel(dir); err != nil {
 			return Kernel{}, err
 		}
 	}
-	if k.Unpacked == "" {
+	if !k.unpacked() {
 		if k.Unpacked, err = unpackImage(ctx, cache, k.Image); err != nil {
 			return Kernel{}, err
 		}
@@ -145,8 +156,8 @@ func fetchRelease(ctx context.Context, cache, name string) (Kernel, error) {
 
 // kernelVersion returns the name and version of a kernel package, or of the one that a meta package
 // depends on.
-func kernelVersion(ctx context.Context, asked string) (name, version string, err error) {
-	out, err := run(ctx, "", "apt-cache", "depends", asked)
+func kernelVersion(ctx context.Context, env []string, asked string) (name, version string, err error) {
+	out, err := runWith(ctx, env, "", "apt-cache", "depends", asked)
 	if err != nil {
 		return "", "", fmt.Errorf("%s: %w; a Debian system with apt sources is needed (or name an unpacked kernel package)", asked, err)
 	}
@@ -160,7 +171,7 @@ func kernelVersion(ctx context.Context, asked string) (name, version string, err
 	if !kernelPackage.MatchString(name) {
 		return "", "", fmt.Errorf("%s depends on no kernel package; run apt-get update", asked)
 	}
-	out, err = run(ctx, "", "apt-cache", "show", "--no-all-versions", name)
+	out, err = runWith(ctx, env, "", "apt-cache", "show", "--no-all-versions", name)
 	if err != nil {
 		return "", "", err
 	}
@@ -174,13 +185,13 @@ func kernelVersion(ctx context.Context, asked string) (name, version string, err
 
 // download fetches and unpacks a package into a new folder beside dir and
 // renames it when it is complete.
-func download(ctx context.Context, cache, dir, pkg, version string) (err error) {
+func download(ctx context.Context, env []string, cache, dir, pkg, version string) (err error) {
 	tmp, err := tempDir(cache)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	if _, err := run(ctx, tmp, "apt-get", "-o", "APT::Sandbox::User=root", "download", pkg+"="+version); err != nil {
+	if _, err := runWith(ctx, env, tmp, "apt-get", "-o", "APT::Sandbox::User=root", "download", pkg+"="+version); err != nil {
 		return err
 	}
 	debs, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
@@ -247,9 +258,14 @@ func tempDir(cache string) (string, error) {
 // run runs a program in dir and returns its output. An error contains the end of the program's
 // standard error.
 func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	return runWith(ctx, nil, dir, name, args...)
+}
+
+// runWith is run with more in the environment.
+func runWith(ctx context.Context, env []string, dir, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.Env = append(append(os.Environ(), "LC_ALL=C"), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

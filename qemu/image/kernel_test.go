@@ -55,7 +55,7 @@ func debian(t *testing.T, instead map[string]string) (cache string, fetched func
 func TestFetch(t *testing.T) {
 	cache, fetched := debian(t, nil)
 	dir := filepath.Join(cache, "linux-image-6.1.0-9-amd64_6.1.9-1")
-	want := Kernel{Release: "6.1.0-9-amd64", Image: filepath.Join(dir, "boot/vmlinuz-6.1.0-9-amd64"), Modules: filepath.Join(dir, "lib/modules/6.1.0-9-amd64")}
+	want := Kernel{Release: "6.1.0-9-amd64", Image: filepath.Join(dir, "boot/vmlinuz-6.1.0-9-amd64"), Modules: filepath.Join(dir, "lib/modules/6.1.0-9-amd64"), Arch: AMD64}
 	if err := os.MkdirAll(filepath.Join(dir, "boot"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -150,13 +150,13 @@ func TestInitramfs(t *testing.T) {
 	}
 	before := slices.Clone(b)
 	for says, spoil := range map[string]func(*Initramfs){
-		"no such file":    func(r *Initramfs) { r.Init += "2" },
-		"want x86-64":     func(r *Initramfs) { r.Init = writeELF(t, filepath.Join(t.TempDir(), "arm"), elf.EM_AARCH64, "") },
-		"has no module c": func(r *Initramfs) { r.Modules = []string{"c"} },
-		"program /absent": func(r *Initramfs) { r.Programs = []string{"/absent"} },
-		"not a file":      func(r *Initramfs) { r.Files = []string{"/absent"} },
-		"/absent/put":     func(r *Initramfs) { r.Put = []Put{{"/absent/put", "/x"}} },
-		"package x: ":     func(r *Initramfs) { r.Packages = []Package{{Name: "x", File: "/absent/x.deb"}} },
+		"no such file":           func(r *Initramfs) { r.Init += "2" },
+		"the guest is EM_X86_64": func(r *Initramfs) { r.Init = writeELF(t, filepath.Join(t.TempDir(), "arm"), elf.EM_AARCH64, "") },
+		"has no module c":        func(r *Initramfs) { r.Modules = []string{"c"} },
+		"program /absent":        func(r *Initramfs) { r.Programs = []string{"/absent"} },
+		"not a file":             func(r *Initramfs) { r.Files = []string{"/absent"} },
+		"/absent/put":            func(r *Initramfs) { r.Put = []Put{{"/absent/put", "/x"}} },
+		"package x: ":            func(r *Initramfs) { r.Packages = []Package{{Name: "x", File: "/absent/x.deb"}} },
 	} {
 		r := good
 		spoil(&r)

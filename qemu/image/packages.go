@@ -44,14 +44,23 @@ type Package struct {
 // FetchPackages returns Debian packages and all that they depend on from the cache folder,
 // downloading there what is missing. It uses apt's sources and checks, and installs nothing.
 func FetchPackages(ctx context.Context, cache string, names []string) ([]Package, error) {
-	ps, err := fetchPackages(ctx, filepath.Join(cache, "packages"), append(append([]string{}, required...), names...))
+	return AMD64.FetchPackages(ctx, cache, names)
+}
+
+// FetchPackages is like the function, for a guest's architecture.
+func (a Arch) FetchPackages(ctx context.Context, cache string, names []string) ([]Package, error) {
+	env, err := a.apt(ctx, cache)
+	if err != nil {
+		return nil, fmt.Errorf("packages for the guest: %w", err)
+	}
+	ps, err := fetchPackages(ctx, env, filepath.Join(cache, "packages"), append(append([]string{}, required...), names...))
 	if err != nil {
 		return nil, fmt.Errorf("packages for the guest: %w", err)
 	}
 	return ps, nil
 }
 
-func fetchPackages(ctx context.Context, dir string, names []string) ([]Package, error) {
+func fetchPackages(ctx context.Context, env []string, dir string, names []string) ([]Package, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "partial"), 0o755); err != nil {
 		return nil, err
 	}
@@ -65,7 +74,7 @@ func fetchPackages(ctx context.Context, dir string, names []string) ([]Package, 
 		return nil, err
 	}
 	defer os.RemoveAll(fresh)
-	out, err := run(ctx, "", "apt-get", aptArgs(fresh, fresh, append([]string{"--print-uris"}, names...))...)
+	out, err := runWith(ctx, env, "", "apt-get", aptArgs(fresh, fresh, append([]string{"--print-uris"}, names...))...)
 	if err != nil {
 		return nil, fmt.Errorf("%w; a name is wrong, or apt-get update has to be run", err)
 	}
@@ -75,7 +84,7 @@ func fetchPackages(ctx context.Context, dir string, names []string) ([]Package, 
 	}
 	for _, p := range ps {
 		if _, err := os.Stat(p.File); errors.Is(err, os.ErrNotExist) {
-			_, err := run(ctx, "", "apt-get", aptArgs(fresh, dir, append([]string{"--download-only"}, names...))...)
+			_, err := runWith(ctx, env, "", "apt-get", aptArgs(fresh, dir, append([]string{"--download-only"}, names...))...)
 			return ps, err
 		}
 	}

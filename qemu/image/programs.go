@@ -99,7 +99,7 @@ func findLibrary(name string) (string, error) {
 // else of the packages, for guests that have to boot quickly. The programs are put into /bin.
 // Packages and their unpacked content are kept in the cache folder.
 func FetchPrograms(ctx context.Context, cache string, packages, programs []string) ([]Put, error) {
-	ps, err := fetchPackages(ctx, filepath.Join(cache, "packages"), packages)
+	ps, err := fetchPackages(ctx, nil, filepath.Join(cache, "packages"), packages)
 	if err != nil {
 		return nil, fmt.Errorf("programs for the guest: %w", err)
 	}

@@ -2,6 +2,7 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -31,6 +33,8 @@ type options struct {
 	out, kernel              string
 	packages, modules, files []string
 	json                     bool
+
+	arch, program string
 
 	disk, suite, mirror, sshKey string
 }
@@ -96,14 +100,17 @@ fakeroot, qemu-utils, grub-common and grub-pc-bin; without root also uidmap.`,
 	f.StringSliceVar(&o.modules, "module", nil, "one more module of the kernel, by name, or your own as FILE.ko; loaded at boot")
 	f.StringSliceVar(&o.files, "file", nil, "a `FILE[:PATH]` of this machine, or a folder with its content; without PATH it goes to /root")
 	f.StringVar(&o.kernel, "kernel", "", "`folder` of an unpacked Debian kernel package, instead of Debian's current one")
+	f.StringVar(&o.arch, "arch", string(image.AMD64), "the guest's architecture: amd64 or arm64")
+	f.StringVar(&o.program, "program", "", "`file` with this program for the guest's architecture (default: this one)")
 	f.StringVar(&o.disk, "disk", "", "make a whole Debian on a disk, in this `file` (qcow2), which is replaced")
 	f.StringVar(&o.suite, "suite", "bookworm", "Debian's release on the disk: bookworm (12) or trixie (13)")
 	f.StringVar(&o.mirror, "mirror", "", "`URL` of a mirror of Debian for the disk (default: that of this machine's apt)")
 	f.StringVar(&o.sshKey, "ssh-key", "", "`file` with the public keys by which one logs in as root on the disk's Debian")
 	cli.JSONFlag(f, &o.json)
-	for _, other := range []string{"out", "kernel"} {
+	for _, other := range []string{"out", "kernel", "arch", "program"} {
 		cmd.MarkFlagsMutuallyExclusive("disk", other)
 	}
+	_ = cmd.RegisterFlagCompletionFunc("arch", cli.Words(string(image.AMD64), string(image.ARM64)))
 	_ = cmd.RegisterFlagCompletionFunc("suite", cli.Words(slices.Sorted(maps.Keys(image.Suites))...))
 	return cmd
 }
@@ -154,7 +161,14 @@ func (o *options) make(ctx context.Context, progress io.Writer) (m madeImage, er
 	if err != nil {
 		return m, err
 	}
-	r := image.Initramfs{Init: labkit.Self(), Modules: append(append([]string{}, image.GuestModules...), o.modules...)}
+	arch, program := image.Arch(o.arch), cmp.Or(o.program, labkit.Self())
+	if arch != image.AMD64 && arch != image.ARM64 {
+		return m, cli.Usagef("--arch %s: want amd64 or arm64", o.arch)
+	}
+	if string(arch) != runtime.GOARCH && o.program == "" {
+		return m, cli.Usagef("--arch %s: this program is for %s; name the one for the guest by --program (make cross builds build/vnic-arm64)", arch, runtime.GOARCH)
+	}
+	r := image.Initramfs{Init: program, Modules: append(append([]string{}, image.GuestModules...), o.modules...)}
 	if r.Put, err = o.put(); err != nil {
 		return m, err
 	}
@@ -162,12 +176,12 @@ func (o *options) make(ctx context.Context, progress io.Writer) (m madeImage, er
 	if o.kernel != "" {
 		r.Kernel, err = image.OpenKernel(o.kernel)
 	} else {
-		r.Kernel, err = image.FetchKernel(ctx, cache)
+		r.Kernel, err = image.FetchRelease(ctx, cache, o.arch)
 	}
 	if err != nil {
 		return m, err
 	}
-	if r.Packages, err = image.FetchPackages(ctx, filepath.Dir(cache), append(append([]string{}, image.Packages...), o.packages...)); err != nil {
+	if r.Packages, err = arch.FetchPackages(ctx, filepath.Dir(cache), append(append([]string{}, image.Packages...), o.packages...)); err != nil {
 		return m, err
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
@@ -217,6 +231,15 @@ func Files(folder string) (kernel, initrd string, size int64, err error) {
 		return "", "", 0, err
 	}
 	return kernel, initrd, st.Size(), nil
+}
+
+// IsARM64 reports whether a kernel that Files returned is for arm64. An unpacked one is x86's.
+func IsARM64(kernel string) (bool, error) {
+	if filepath.Base(kernel) == unpackedFile {
+		return false, nil
+	}
+	arch, err := image.KernelArch(kernel)
+	return arch == image.ARM64, err
 }
 
 // copyKernel copies a kernel into a guest's folder and replaces the one there.

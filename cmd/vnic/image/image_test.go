@@ -1,8 +1,10 @@
 package image
 
 import (
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/qemu/image"
@@ -49,5 +51,38 @@ func TestImageReplacesTheKernel(t *testing.T) {
 	}
 	if err := copyKernel(image.Kernel{Image: packed, Unpacked: dir}, dir); err == nil {
 		t.Error("a kernel that cannot be read was copied")
+	}
+}
+
+// TestImageRefusesFlagsOfTheOther: what is for disks only, or for another architecture, is refused
+// before anything is made.
+func TestImageRefusesFlagsOfTheOther(t *testing.T) {
+	for want, o := range map[string]options{
+		"--mirror is for --disk":        {arch: "amd64", mirror: "http://here"},
+		"--ssh-key is for --disk":       {arch: "amd64", sshKey: "key.pub"},
+		"--package ./x.deb: files":      {arch: "amd64", packages: []string{"./x.deb"}},
+		"--arch mips: want":             {arch: "mips"},
+		"name the one for the guest by": {arch: "arm64"},
+	} {
+		o.out = filepath.Join(t.TempDir(), "guest")
+		if _, err := o.make(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		if _, err := os.Stat(o.out); err == nil {
+			t.Errorf("%s: something was made", want)
+		}
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("-----BEGIN OPENSSH PRIVATE KEY-----\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, o := range map[string]options{
+		"this is the private key": {disk: "d.qcow2", sshKey: key},
+		"--ssh-key: open /absent": {disk: "d.qcow2", sshKey: "/absent"},
+		"--file: stat /absent":    {disk: "d.qcow2", files: []string{"/absent"}},
+	} {
+		if err := o.makeDisk(t.Context(), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

@@ -97,7 +97,7 @@ as another user (libvirt-qemu), who has to be able to open the NIC's sockets.`,
 	f.StringVar(&o.memory, "memory", "", "the guest's memory, as 512M or 4G (default "+defaultGuestMemory+")")
 	f.IntVar(&o.line.CPUs, "cpus", 1, "the guest's CPUs")
 	f.StringVar(&o.accel, "accel", "auto", "auto, kvm or tcg")
-	f.StringVar(&o.line.Binary, "qemu", "qemu-system-x86_64", "QEMU's program")
+	f.StringVar(&o.line.Binary, "qemu", "", "QEMU's program (default qemu-system-x86_64, or that for the architecture of --image)")
 	f.StringVar(&o.line.Name, "name", "", "name in process lists (default vnic-guestCID)")
 	f.StringVar(&o.image, "image", "", "`folder` that vnic image made: boot it, with a shell on the console")
 	f.StringVar(&o.exec, "exec", "", "with --image: run this instead of the shell, as \"guest info\" or \"/usr/bin/iperf3 -s\", and power off")
@@ -225,7 +225,7 @@ func guestLine(ctx context.Context, o *options, w io.Writer) error {
 	if err := o.boot(ctx); err != nil {
 		return err
 	}
-	o.line.Version = qemu.VersionOf(o.line.Binary)
+	o.line.Version = qemu.VersionOf(o.line.Program())
 	if o.line.Name == "" {
 		o.line.Name = fmt.Sprintf("vnic-guest%d", o.cid)
 	}
@@ -405,7 +405,7 @@ func (o *options) become() error {
 }
 
 // imageArgs are kernel arguments that make the kernel fast and make QEMU exit when the guest ends.
-const imageArgs = "console=ttyS0 panic=-1 loglevel=4 random.trust_cpu=on mitigations=off no_timer_check"
+const imageArgs = "panic=-1 loglevel=4 random.trust_cpu=on mitigations=off"
 
 // boot checks --disk, makes its overlay, and sets the options that --image and --share imply.
 func (o *options) boot(ctx context.Context) error {
@@ -444,11 +444,18 @@ func (o *options) boot(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--image %s: no guest there: make one with vnic image --out %[1]s", o.image)
 	}
+	if o.line.ARM64, err = image.IsARM64(kernel); err != nil {
+		return fmt.Errorf("--image %s: %w", o.image, err)
+	}
+	own := "console=ttyS0 no_timer_check"
+	if o.line.ARM64 {
+		own = "console=ttyAMA0" // Linux hands words that it does not know to init
+	}
 	o.line.Kernel, o.line.Initrd = kernel, initrd
-	if least := 3 * size; o.line.Memory < least {
+	if least := 4 * size; o.line.Memory < least { // the kernel gives the root file system half of what is left
 		return cli.Usagef("--memory: %d MiB are too little for an image of %d MiB, which is unpacked in memory; give it %d MiB or more", o.line.Memory>>20, size>>20, least>>20)
 	}
-	words := append([]string{imageArgs}, strings.Fields(o.line.Append)...)
+	words := append([]string{own, imageArgs}, strings.Fields(o.line.Append)...)
 	if o.exec != "" {
 		if strings.ContainsAny(o.exec, "\"'") {
 			return cli.Usagef("--exec %q: quotes do not survive the kernel's command line; put the command into a script in the shared folder, and write /bin/sh /share/SCRIPT", o.exec)

@@ -29,6 +29,12 @@ func main() {
 		_, err = image.FetchPackages(ctx, filepath.Dir(cache), append(testPackages, image.Packages...))
 	}
 	if err == nil {
+		_, err = image.FetchRelease(ctx, cache, string(image.ARM64))
+	}
+	if err == nil {
+		_, err = image.ARM64.FetchPackages(ctx, filepath.Dir(cache), image.Packages)
+	}
+	if err == nil {
 		_, err = image.FetchDebian(ctx, filepath.Dir(cache), "bookworm", "", nil, os.Stderr)
 	}
 	stop()
