@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/control"
@@ -57,10 +58,13 @@ type Supervisor struct {
 }
 
 // API answers the requests of operators. It implements control.Provider.
-type API struct{ c Config }
+type API struct {
+	c     Config
+	peers sync.Mutex // one change of peers at a time: a reload has several steps
+}
 
 // NewAPI returns an API. The shards of c may start later.
-func NewAPI(c Config) *API { return &API{c} }
+func NewAPI(c Config) *API { return &API{c: c} }
 
 // OtherMode is the note about a peer whose psp.mode is another one.
 const OtherMode = "seals in another psp.mode"

@@ -249,7 +249,7 @@ func TestKeysOfAllShardsAreListed(t *testing.T) {
 
 // TestTheHostMayBeLeftOutOfAName checks that the host may be left out of a function's name.
 func TestTheHostMayBeLeftOutOfAName(t *testing.T) {
-	api := &API{Config{Host: 3}}
+	api := &API{c: Config{Host: 3}}
 	for name, want := range map[string]string{"pf0.vf1": "h3.pf0.vf1", "h3.pf0.vf1": "h3.pf0.vf1", "h2.pf0": "h2.pf0", "pf1": "h3.pf1", "vf1": "", "": ""} {
 		if id, err := api.ID(name); (err == nil) != (want != "") || err == nil && id.String() != want {
 			t.Errorf("%q: %v, %v", name, id, err)

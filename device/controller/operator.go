@@ -66,6 +66,8 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 
 // ChangePeer carries out `vnic peer add`, set and remove.
 func (a *API) ChangePeer(ctx context.Context, c control.PeerChange) (list []control.Peer, err error) {
+	a.peers.Lock()
+	defer a.peers.Unlock()
 	domain := ""
 	if c.Action == "add" {
 		if domain, err = a.c.Links.Open(); err != nil {
@@ -79,7 +81,8 @@ func (a *API) ChangePeer(ctx context.Context, c control.PeerChange) (list []cont
 			return
 		}
 		if p := core.Peers.Find(c.Name); p != nil {
-			is = &p.Is
+			now := p.Is // the core changes its own
+			is = &now
 		}
 	})
 	switch {
