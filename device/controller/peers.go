@@ -313,13 +313,9 @@ func (p *Peers) moved(now vtime.Time, id cm.PeerID, at netip.AddrPort) {
 	if peer == nil || peer.At == at {
 		return
 	}
-	was := peer.At
+	p.core.cfg.Log(now, slog.LevelInfo, "a peer has moved", "peer", peer.Name, "from", peer.At, "to", at)
 	peer.At = at
-	if err := p.core.Manager.CM.ChangePeer(now, p.describe(peer)); err != nil {
-		peer.At = was
-		return
-	}
-	p.core.cfg.Log(now, slog.LevelInfo, "a peer has moved", "peer", peer.Name, "from", was, "to", at)
+	p.core.Manager.CM.MovePeer(id, at) // not ChangePeer: a hostile peer may move often
 	p.place(peer)
 	p.core.searchAgain(peer)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 )
 
@@ -427,6 +428,13 @@ func (m *Manager) ChangePeer(now Time, c Peer) error {
 	}
 	m.Review(now)
 	return nil
+}
+
+// MovePeer says where a peer is now. New connections go there; nothing else changes.
+func (m *Manager) MovePeer(id PeerID, to netip.AddrPort) {
+	if p := m.peers.byID[id]; p != nil {
+		p.Underlay = to
+	}
 }
 
 // Review judges anew what all peers announced and which connections they have. It must be called
