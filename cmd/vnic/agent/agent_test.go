@@ -156,11 +156,36 @@ func TestAGuestWritesOnlyWhereItMay(t *testing.T) {
 		if err := errors.Join(w.WriteHeader(&h), w.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if err := unpack(&b, into); err == nil && !strings.HasPrefix(h.Name, "/") {
+		if err := usual.unpack(&b, into); err == nil && !strings.HasPrefix(h.Name, "/") {
 			t.Errorf("%s is taken", h.Name)
 		}
 		if _, err := os.Lstat(filepath.Join(dir, "outside")); err == nil {
 			t.Errorf("%s was written outside", h.Name)
+		}
+	}
+}
+
+// TestAGuestFillsNoDisk: an archive with more files or bytes than the limits is refused before more
+// is written.
+func TestAGuestFillsNoDisk(t *testing.T) {
+	for name, sizes := range map[string][]int64{"too many files": {0, 0, 0, 0}, "too long": {60, 41}, "": {60, 40, 0}} {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for i, n := range sizes {
+			if err := w.WriteHeader(&tar.Header{Name: string(rune('a' + i)), Typeflag: tar.TypeReg, Size: n}); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = w.Write(make([]byte, n))
+		}
+		_ = w.Close()
+		dir := t.TempDir()
+		err := limits{bytes: 100, files: 3}.unpack(&b, dir)
+		if (err == nil) != (name == "") || err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("%v: %v", sizes, err)
+		}
+		made, _ := os.ReadDir(dir)
+		if want := min(3, len(sizes)); name != "too long" && len(made) != want || name == "too long" && len(made) != 1 {
+			t.Errorf("%v: %d files were made", sizes, len(made))
 		}
 	}
 }
@@ -183,6 +208,6 @@ func FuzzAGuestsAnswer(f *testing.F) {
 		}
 		var b bytes.Buffer
 		b.Write(answer)
-		_ = unpack(&b, t.TempDir())
+		_ = usual.unpack(&b, t.TempDir())
 	})
 }

@@ -127,7 +127,7 @@ func Get(c net.Conn, from, to string) error {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := unpack(bufio.NewReader(r), to)
+		err := usual.unpack(bufio.NewReader(r), to)
 		r.CloseWithError(err)
 		done <- err
 	}()

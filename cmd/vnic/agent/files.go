@@ -58,9 +58,18 @@ func packOne(out *tar.Writer, p, name string, info fs.FileInfo) error {
 	return err
 }
 
+// limits are the most that is unpacked from one archive: it comes from a guest, which may send on
+// without end.
+type limits struct {
+	bytes int64
+	files int // and folders
+}
+
+var usual = limits{bytes: 16 << 30, files: 1 << 18}
+
 // unpack makes the file or folder of an archive: within to, if that is a folder, else with that name.
 // It writes nothing elsewhere, whatever the archive says.
-func unpack(r io.Reader, to string) error {
+func (l limits) unpack(r io.Reader, to string) error {
 	dir, name := filepath.Split(filepath.Clean(to))
 	if st, err := os.Stat(to); err == nil && st.IsDir() {
 		dir, name = to, ""
@@ -85,6 +94,12 @@ func unpack(r io.Reader, to string) error {
 		if err != nil {
 			return err
 		}
+		if l.files--; l.files < 0 {
+			return errors.New("too many files: copy fewer folders at a time, or make one archive of them")
+		}
+		if l.bytes -= h.Size; l.bytes < 0 {
+			return fmt.Errorf("%.100q and the files before it are too long: copy fewer at a time", h.Name)
+		}
 		p := path.Clean(h.Name)
 		if name != "" { // the top of the archive gets another name
 			_, below, _ := strings.Cut(p, "/")
@@ -100,10 +115,11 @@ func unpackOne(root *os.Root, in io.Reader, h *tar.Header, p string) error {
 	mode := fs.FileMode(h.Mode) & fs.ModePerm
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if err := root.MkdirAll(p, mode|0o700); err != nil {
-			return err
+		err := root.Mkdir(p, mode|0o700) // and none above it: an archive has those before
+		if st, serr := root.Stat(p); errors.Is(err, fs.ErrExist) && serr == nil && st.IsDir() {
+			return nil
 		}
-		return nil
+		return err
 	case tar.TypeReg:
 	default:
 		return fmt.Errorf("%.100q is neither a file nor a folder", h.Name)

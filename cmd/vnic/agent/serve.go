@@ -49,7 +49,7 @@ func serve(rw io.ReadWriter) {
 		err = pack(writer{s, kindStdout}, r.Get)
 	case r.Put != "":
 		in, stop := s.stdin(nil)
-		err = unpack(in, r.Put)
+		err = usual.unpack(in, r.Put)
 		stop()
 	case len(r.Command) > 0:
 		status, err = run(s, r)

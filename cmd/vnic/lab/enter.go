@@ -133,7 +133,8 @@ func consoleCommand(lab *string) *cobra.Command {
 		Use:   "console GUEST",
 		Short: "a guest's serial console; Ctrl-] leaves it",
 		Long: `Shows the last lines of a guest's console and connects to it. Ctrl-] leaves it; the
-guest goes on. All that the console showed is in the machine's .log file.`,
+guest goes on. The end of all that the console showed is in the machine's .log file
+and, before that, in .log.1.`,
 		Args: cli.Arguments(1, 1), ValidArgsFunction: completePlaces(lab),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := open(*lab)

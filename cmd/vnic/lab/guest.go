@@ -24,8 +24,8 @@ import (
 )
 
 // A guest is a QEMU in its host's namespace, started by the line that vnic qemu prints for the
-// configuration of the host's NIC. The lab keeps the line in MACHINE.qemu, the console's output in
-// MACHINE.log, and the console itself behind MACHINE.console.
+// configuration of the host's NIC. The lab keeps the line in MACHINE.qemu, the end of what the console
+// and QEMU say in MACHINE.log (keep.go), and the console itself behind MACHINE.console.
 
 // bootTime is how long a guest may take until its agent answers. Without KVM it takes ten seconds on
 // an idle machine.
@@ -165,7 +165,7 @@ func (m *machine) line(ctx context.Context, folder string) (argv []string, shell
 		args = append(args, "--iommu")
 	}
 	args = append(args, "--", "-monitor", "none", "-serial", "chardev:console",
-		"-chardev", "socket,id=console,path="+m.File(".console")+",server=on,wait=off,logfile="+m.File(".log")+",logappend=on")
+		"-chardev", "socket,id=console,path="+m.File(".console")+",server=on,wait=off,logfile=/dev/stdout,logappend=on")
 	if shell, err = output(exec.CommandContext(ctx, program, args...)); err == nil {
 		var asJSON []byte
 		asJSON, err = output(exec.CommandContext(ctx, program, slices.Insert(args, 1, "--json")...))
@@ -197,7 +197,22 @@ func (m *machine) boot(argv []string, shell []byte) (*daemon, error) {
 	if err := os.WriteFile(m.File(".qemu"), shell, 0o644); err != nil {
 		return nil, err
 	}
-	return start(m.host.Space(), m.File(".qemu.log"), argv...)
+	in, out, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	defer out.Close()
+	log, err := start(m.host.Space(), in, nil, program, "lab", "keep", m.File(".log"))
+	if err != nil {
+		return nil, err
+	}
+	d, err := start(m.host.Space(), nil, out, argv...)
+	if err != nil {
+		return nil, err
+	}
+	d.log = log
+	return d, nil
 }
 
 // awake waits until a guest's agent answers, and tells the guest its name and the others'.
@@ -214,7 +229,8 @@ func (p *plan) awake(ctx context.Context, m *machine, d *daemon) error {
 		}
 		select {
 		case <-d.ended:
-			return fmt.Errorf("guest %s: QEMU ended: %w\n%s", m.Name, d.err, lastLines(m.File(".qemu.log")))
+			<-d.log.ended
+			return fmt.Errorf("guest %s: QEMU ended: %w\n%s", m.Name, d.err, lastLines(m.File(".log")))
 		case <-ctx.Done():
 			return fmt.Errorf("guest %s: %w\n%s", m.Name, err, lastLines(m.File(".log")))
 		case <-time.After(100 * time.Millisecond):

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,18 +118,19 @@ func nic(h *host) (ps []process) {
 // daemon is a process that this one started and that outlives it.
 type daemon struct {
 	ended chan struct{}
-	err   error // set before ended is closed
+	err   error   // set before ended is closed
+	log   *daemon // a guest's: keeps what it says, and ends when it has ended
 }
 
-// start starts a program in a namespace, with its output in a log.
-func start(space, log string, argv ...string) (*daemon, error) {
-	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close()
+// start starts a program in a namespace. A nil file is /dev/null.
+func start(space string, in, out *os.File, argv ...string) (*daemon, error) {
 	cmd := inside(context.Background(), space, argv...)
-	cmd.Stdout, cmd.Stderr = out, out
+	if in != nil {
+		cmd.Stdin = in
+	}
+	if out != nil {
+		cmd.Stdout, cmd.Stderr = out, out
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -164,13 +166,23 @@ func ip(space string, lines ...string) error {
 // program is this program's path, for other processes.
 var program = labkit.Self()
 
+// openLog opens a log to append to it.
+func openLog(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+}
+
 // lastLines returns the end of a log.
 func lastLines(path string) string {
 	const most = 5
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.Size() > 64<<10 {
+		_, _ = f.Seek(-64<<10, io.SeekEnd)
+	}
+	b, _ := io.ReadAll(io.LimitReader(f, 64<<10))
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }

@@ -276,7 +276,12 @@ func (b *builder) startNICs(ctx context.Context, hosts []*host) error {
 		if err := os.WriteFile(h.Config(), []byte(h.text), 0o644); err != nil {
 			return err
 		}
-		d, err := start(h.Space(), h.Log(), program, "run", "-c", h.Config())
+		log, err := openLog(h.Log())
+		if err != nil {
+			return err
+		}
+		d, err := start(h.Space(), nil, log, program, "run", "-c", h.Config())
+		log.Close()
 		if err != nil {
 			return err
 		}
@@ -356,7 +361,7 @@ func (b *builder) restart(ctx context.Context, h *host) error {
 
 // begin runs a machine's commands.
 func (m *machine) begin(ctx context.Context) error {
-	log, err := os.OpenFile(m.File(".exec.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := openLog(m.File(".exec.log"))
 	if err != nil {
 		return err
 	}
