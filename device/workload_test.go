@@ -6,6 +6,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
@@ -22,7 +25,24 @@ func TestWorkload(t *testing.T) {
 }
 
 func testWorkload(t *testing.T) {
-	w := newWorld(t)
+	runWorkload(t, newWorld(t))
+}
+
+// TestWorkloadOverRoCE runs them where functions speak RoCEv2 only.
+func TestWorkloadOverRoCE(t *testing.T) {
+	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
+		c.RDMA.Transport = config.TransportRoCE
+		for vf := range c.Functions[0].VFs {
+			devicetest.AddPort(c, vf, &config.Port{Name: fmt.Sprintf("vp%d%d", i+1, vf+1)})
+		}
+	})
+	runWorkload(t, w)
+	if w.counter(0, "roce.sent") == 0 {
+		t.Error("nothing went over RoCEv2")
+	}
+}
+
+func runWorkload(t *testing.T, w *world) {
 	for name, peer := range map[string]struct {
 		nic int
 		url string

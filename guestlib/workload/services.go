@@ -90,10 +90,22 @@ func (e *endpoint) endQueues(ctx context.Context) error {
 	return nil
 }
 
+// kept returns the queue of op that the next round uses too, nil if there is none. Rounds by a window
+// have a queue each: the WRITE that is refused at their end ends both queue pairs. Queue pairs that
+// complete in error would outlive it, but RoCEv2 has none.
+func (e *endpoint) kept(ctx context.Context, op guestlib.Opcode) (*queue, error) {
+	q := e.queues[op]
+	if q == nil || op != Window {
+		return q, nil
+	}
+	delete(e.queues, op)
+	return nil, q.end(ctx)
+}
+
 // sending returns the driver's queue for op. It creates the queue if needed.
 func (d *driver) sending(ctx context.Context, op guestlib.Opcode, peer guestlib.GID) (*queue, error) {
-	if q := d.queues[op]; q != nil {
-		return q, nil
+	if q, err := d.kept(ctx, op); q != nil || err != nil {
+		return q, err
 	}
 	q := &queue{}
 	cfg := guestlib.QPConfig{SendCQ: d.cq, SendEntries: queueEntries}
@@ -107,8 +119,6 @@ func (d *driver) sending(ctx context.Context, op guestlib.Opcode, peer guestlib.
 		q.owns(ah.Destroy)
 	case Extended:
 		cfg.Type = guestlib.XRCSend
-	case Window:
-		cfg.ErrorMode = abi.ErrorModeCompleteInError // a refused WRITE must not end the connection
 	}
 	return q, d.add(ctx, op, q, func() (err error) {
 		q.qp, err = d.pd.CreateQP(ctx, cfg)
@@ -119,8 +129,8 @@ func (d *driver) sending(ctx context.Context, op guestlib.Opcode, peer guestlib.
 // receiving returns the server's queue for op. If needed it creates the queue and wires it to the
 // driver's QP.
 func (s *server) receiving(ctx context.Context, op guestlib.Opcode, peer guestlib.QPAddress) (*queue, error) {
-	if q := s.queues[op]; q != nil {
-		return q, nil
+	if q, err := s.kept(ctx, op); q != nil || err != nil {
+		return q, err
 	}
 	q := &queue{}
 	cfg := guestlib.QPConfig{SendCQ: s.cq, RecvEntries: queueEntries, MaxRecvSGE: 2}
@@ -138,7 +148,7 @@ func (s *server) receiving(ctx context.Context, op guestlib.Opcode, peer guestli
 		cfg.Type, cfg.QKey = guestlib.UD, datagramQKey
 	case Wired:
 	case Window:
-		cfg.Access, cfg.ErrorMode = guestlib.RemoteWrite, abi.ErrorModeCompleteInError
+		cfg.Access = guestlib.RemoteWrite
 		mw, err := s.pd.AllocMW(ctx)
 		if err != nil {
 			return nil, err
