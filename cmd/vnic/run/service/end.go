@@ -22,10 +22,7 @@ type end struct {
 	mr   *guestlib.MR
 	size int // of a slot
 
-	datagrams bool // else it is a peer's:
-	peer      guestlib.QPAddress
-	stop      context.CancelFunc
-	done      chan struct{} // closed when it has ended
+	datagrams bool // else it is a peer's
 }
 
 // newEnd makes a queue pair with its receives.
@@ -64,16 +61,6 @@ func (v *life) newEnd(ctx context.Context, cfg guestlib.QPConfig) (_ *end, err e
 // receive posts the receive of a slot.
 func (e *end) receive(slot int) error {
 	return e.qp.PostRecv(&guestlib.RecvWR{ID: uint64(slot), SGL: []guestlib.SGE{e.mr.SGE(slot*e.size, e.size)}})
-}
-
-// ended reports whether a peer's end has ended.
-func (e *end) ended() bool {
-	select {
-	case <-e.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // close destroys what newEnd made.
@@ -128,10 +115,18 @@ func (e *end) run(ctx context.Context) error {
 
 // completed answers a message that was received, or posts the slot of an answer that was sent.
 func (e *end) completed(ctx context.Context, wc *guestlib.WC) error {
-	if err := wc.Err(); err != nil {
-		return err
-	}
 	slot := int(wc.ID)
+	if err := wc.Err(); err != nil {
+		if !e.datagrams || e.qp.State() == abi.QPStateErr {
+			return err
+		}
+		if e.qp.State() == abi.QPStateSQE { // one answer failed: the others' go on
+			if err := e.qp.Resume(ctx); err != nil {
+				return err
+			}
+		}
+		return e.receive(slot)
+	}
 	if wc.Opcode != abi.WCOpRecv {
 		return e.receive(slot)
 	}
@@ -163,7 +158,7 @@ func (e *end) completed(ctx context.Context, wc *guestlib.WC) error {
 
 // wire makes a queue pair that is wired to a peer's, and writes the answer to its request over it.
 func (v *life) wire(ctx context.Context, to guestlib.QPAddress, b []byte) int {
-	e, err := v.peer(ctx, to, func(e *end) error { return e.qp.Wire(ctx, to) })
+	e, err := v.serve(ctx, to, func(ctx context.Context, e *end) error { return e.qp.Wire(ctx, to) })
 	if err != nil {
 		v.log.Info("peer not wired", "peer", to.GID, "qp", to.QPN, "reason", err)
 		return -1

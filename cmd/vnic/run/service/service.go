@@ -35,6 +35,9 @@ const (
 
 	linger = time.Second // how long a queue pair stays when its connection has ended
 
+	connectTime = 10 * time.Second // for a peer to come up
+	connecting  = 16               // peers at once; further ones wait with the NIC, which bounds them
+
 	// A service begins anew after a pause, which doubles until one lives for longer than longLife.
 	firstPause = time.Second
 	lastPause  = time.Minute
@@ -167,7 +170,24 @@ type life struct {
 	running sync.WaitGroup
 
 	mu    sync.Mutex
-	peers []*end // the oldest first; some may have ended
+	peers []*peer // the oldest first; some may have ended
+}
+
+// peer is a queue pair of a peer that a service serves or is to serve.
+type peer struct {
+	at   guestlib.QPAddress
+	stop context.CancelFunc
+	done chan struct{} // closed when it has ended, and its queue pair is gone
+}
+
+// ended reports whether a peer has ended.
+func (p *peer) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }
 
 type dialer = func(context.Context) (*net.UnixConn, error)
@@ -197,7 +217,13 @@ func (s Service) serve(ctx context.Context, dial dialer, log *slog.Logger) (err 
 	v.running.Go(func() {
 		cancel(v.ud.run(ctx))
 	})
+	free := make(chan struct{}, connecting)
 	for {
+		select {
+		case free <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 		r, err := l.Accept(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -205,12 +231,15 @@ func (s Service) serve(ctx context.Context, dial dialer, log *slog.Logger) (err 
 		if err != nil {
 			return err
 		}
-		_, err = v.peer(ctx, guestlib.QPAddress{GID: r.GID, QPN: r.QPN}, func(e *end) error {
-			return r.Accept(ctx, e.qp, v.welcome(nil, e.qp.Num()))
+		v.running.Go(func() {
+			_, err := v.serve(ctx, guestlib.QPAddress{GID: r.GID, QPN: r.QPN}, func(ctx context.Context, e *end) error {
+				return r.Accept(ctx, e.qp, v.welcome(nil, e.qp.Num()))
+			})
+			if err != nil {
+				log.Info("peer not served", "peer", r.GID, "reason", err)
+			}
+			<-free
 		})
-		if err != nil {
-			log.Info("peer not served", "peer", r.GID, "reason", err)
-		}
 	}
 }
 
@@ -253,34 +282,32 @@ func (v *life) welcome(b []byte, qpn uint32) []byte {
 	return w.Append(b)
 }
 
-// peer makes a queue pair for a peer, has connect connect it, and serves it until it goes down. It
-// replaces one that was made for the same queue pair of the peer: numbers are used again.
-func (v *life) peer(ctx context.Context, from guestlib.QPAddress, connect func(*end) error) (*end, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.peers = slices.DeleteFunc(v.peers, (*end).ended)
-	i := slices.IndexFunc(v.peers, func(e *end) bool { return e.peer == from })
-	if i < 0 && len(v.peers) == maxPeers {
-		i = 0
-	}
-	if i >= 0 {
-		v.peers[i].stop()
-		<-v.peers[i].done
-		v.peers = slices.Delete(v.peers, i, i+1)
+// serve makes a queue pair for a peer, has connect connect it, and serves it until it goes down. It
+// replaces one that was made for the same queue pair of the peer: numbers are used again. Nobody else
+// waits for the peer meanwhile.
+func (v *life) serve(ctx context.Context, at guestlib.QPAddress, connect func(context.Context, *end) error) (*end, error) {
+	p := &peer{at: at, done: make(chan struct{})}
+	ctx, p.stop = context.WithCancel(ctx)
+	if before := v.enter(p); before != nil {
+		before.stop()
+		<-before.done
 	}
 	e, err := v.newEnd(ctx, guestlib.QPConfig{Access: guestlib.RemoteRead | guestlib.RemoteWrite | guestlib.RemoteAtomic})
+	if err == nil {
+		soon, cancel := context.WithTimeout(ctx, connectTime)
+		if err = connect(soon, e); err != nil {
+			err = errors.Join(err, e.close(context.WithoutCancel(ctx)))
+		}
+		cancel()
+	}
 	if err != nil {
+		p.stop()
+		close(p.done)
 		return nil, err
 	}
-	if err = connect(e); err != nil {
-		return nil, errors.Join(err, e.close(ctx))
-	}
-	ctx, e.stop = context.WithCancel(ctx)
-	e.peer, e.done = from, make(chan struct{})
-	v.peers = append(v.peers, e)
 	v.running.Go(func() {
-		defer close(e.done)
-		defer e.stop()
+		defer close(p.done)
+		defer p.stop()
 		_ = e.run(ctx)
 		select { // a peer whose request was refused is still to be told of that
 		case <-time.After(linger):
@@ -289,4 +316,21 @@ func (v *life) peer(ctx context.Context, from guestlib.QPAddress, connect func(*
 		_ = e.close(context.WithoutCancel(ctx))
 	})
 	return e, nil
+}
+
+// enter lists a peer, and returns the one that gives way to it, or nil.
+func (v *life) enter(p *peer) (before *peer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.peers = slices.DeleteFunc(v.peers, (*peer).ended)
+	i := slices.IndexFunc(v.peers, func(q *peer) bool { return q.at == p.at })
+	if i < 0 && len(v.peers) == maxPeers {
+		i = 0
+	}
+	if i >= 0 {
+		before = v.peers[i]
+		v.peers = slices.Delete(v.peers, i, i+1)
+	}
+	v.peers = append(v.peers, p)
+	return before
 }

@@ -320,6 +320,80 @@ func TestServiceComesBack(t *testing.T) {
 	t.Run("after", func(t *testing.T) { open(t, url, "192.168.100.13", false).use("memory") })
 }
 
+// begin makes a service of which the test plays a part, on the function that host 1 gives to guests.
+func begin(t *testing.T, dir string) service.Life {
+	t.Helper()
+	dev, err := guestlib.Open(t.Context(), "unix://"+dir+"/g1", guestlib.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	v, err := service.Begin(t.Context(), dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestAnAnswerThatFailsEndsNoService: answers to other datagrams go on.
+func TestAnAnswerThatFailsEndsNoService(t *testing.T) {
+	dir := start(t, "auto")
+	v := begin(t, dir)
+	d := open(t, "unix://"+dir+"/g2", "192.168.100.12", false)
+	var err error
+	d.peer, err = guestlib.ParseGID("192.168.100.11")
+	d.must(err)
+	d.welcome.Datagram = v.Datagram()
+	for range 2 {
+		d.must(d.ud.PostSend(&guestlib.SendWR{
+			Opcode: guestlib.Send, Flags: guestlib.Signaled, SGL: []guestlib.SGE{d.mr.SGE(0, 8)},
+			To: guestlib.AHConfig{GID: d.peer}, RemoteQPN: d.welcome.Datagram, RemoteQKey: service.QKey,
+		}))
+		d.must(v.FailOne(d.ctx))
+	}
+	ctx, cancel := context.WithCancel(d.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- v.Answer(ctx) }()
+	for i := range 40 { // more than there are slots
+		if text := fmt.Sprint("datagram ", i); string(d.datagram([]byte(text))) != text {
+			t.Errorf("%s: another answer", text)
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestASlowPeerStopsNobody: while a peer does not come up, others do. One that asks again from the same
+// queue pair takes the place of the first.
+func TestASlowPeerStopsNobody(t *testing.T) {
+	v := begin(t, start(t, "auto"))
+	ctx, cancel := context.WithTimeout(t.Context(), vnictest.Limit)
+	slow, began, ended := guestlib.QPAddress{QPN: 1}, make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- v.Connect(ctx, slow, func(ctx context.Context) error {
+			close(began)
+			if _, limited := ctx.Deadline(); !limited {
+				t.Error("connecting has no time limit")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	<-began
+	for _, at := range []guestlib.QPAddress{{QPN: 2}, slow} {
+		if err := v.Connect(ctx, at, func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the slow peer: %v", err)
+	}
+	cancel()
+	v.Wait()
+}
+
 // TestNobodyElseDrivesAService: a function with a service is refused to guests.
 func TestNobodyElseDrivesAService(t *testing.T) {
 	dir := start(t, "auto")
