@@ -565,6 +565,17 @@ func TestRelayTriesASlowWorkerAgain(t *testing.T) {
 		}
 		return ours, err
 	})
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		r.mu.Lock()
+		all := r.back != nil && r.pause == 0
+		r.mu.Unlock()
+		if all {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the worker was not tried again")
+		}
+	}
 	checkVfioSession(t, q, v)
 }
 

@@ -145,7 +145,7 @@ func number(l *labfile.Lab, had numbers) (n numbers) {
 // newPlan works out a lab. Its error names what the NICs' configurations make of the file's sections
 // of them.
 func newPlan(l *labfile.Lab, had *state) (*plan, error) {
-	p := &plan{Lab: l, state: &state{Source: had.Source, Numbers: number(l, had.Numbers), Made: had.Made, Links: had.Links}}
+	p := &plan{Lab: l, state: &state{Source: had.Source, Numbers: number(l, had.Numbers), Made: had.Made, Begun: had.Begun, Links: had.Links}}
 	n := &p.state.Numbers
 	for _, f := range l.Hosts {
 		k := l.LinkOf(f.Name)

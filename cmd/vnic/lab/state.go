@@ -39,6 +39,7 @@ type state struct {
 	Source  string            `json:"source"`  // what up was given
 	Numbers numbers           `json:"numbers"` // given out; they stay
 	Made    map[string]string `json:"made"`    // namespaces that are complete, and what they are like
+	Begun   map[string]bool   `json:"begun"`   // namespaces of machines whose commands have run
 
 	// Links is what vnic lab link changed since up: what hosts do to what they send, in the file's words.
 	Links map[string]string `json:"links,omitempty"`
@@ -58,7 +59,7 @@ func (s *state) save(dir string) error {
 }
 
 func loadState(dir string) (*state, error) {
-	s := &state{Made: map[string]string{}}
+	s := &state{Made: map[string]string{}, Begun: map[string]bool{}}
 	b, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil

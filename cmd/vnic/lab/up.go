@@ -84,8 +84,7 @@ type builder struct {
 	*plan
 	text    []byte
 	out     *progress
-	fresh   []*machine // made by this command
-	changed []*host    // whose NICs go on with other peers, or another impairment of their uplinks
+	changed []*host // whose NICs go on with other peers, or another impairment of their uplinks
 	running map[string]*daemon
 }
 
@@ -106,7 +105,7 @@ func (b *builder) build(ctx context.Context) error {
 	if err := b.startNICs(ctx, restart); err != nil {
 		return err
 	}
-	for _, h := range restart {
+	for _, h := range b.hosts { // all, as a command that was killed may have started the NIC
 		if err := h.addresses(); err != nil {
 			return err
 		}
@@ -114,12 +113,23 @@ func (b *builder) build(ctx context.Context) error {
 	if err := b.guests(ctx); err != nil {
 		return err
 	}
-	for _, m := range b.fresh {
-		if err := m.begin(ctx); err != nil {
-			return err
+	return b.begin(ctx)
+}
+
+// begin runs the commands of machines that were made, by this command or one that was killed.
+func (b *builder) begin(ctx context.Context) error {
+	for _, h := range b.hosts {
+		for _, m := range h.Machines {
+			if m.Guest != nil || b.state.Begun[m.Space()] {
+				continue
+			}
+			if err := m.begin(ctx); err != nil {
+				return err
+			}
+			b.state.Begun[m.Space()] = true
 		}
 	}
-	return nil
+	return b.state.save(folder(b.Name))
 }
 
 // clear ends the NICs that are not to go on as they are, and removes namespaces and files that the
@@ -204,6 +214,7 @@ func (b *builder) network() error {
 			return false, err
 		}
 		b.state.Made[name] = shape
+		delete(b.state.Begun, name)
 		return true, b.state.save(folder(b.Name))
 	}
 	if _, err := make(b.Name, b.fabricShape(), b.fabric); err != nil {
@@ -227,7 +238,6 @@ func (b *builder) network() error {
 			}
 			if made {
 				machines++
-				b.fresh = append(b.fresh, m)
 			}
 			if err := b.introduce(m); err != nil {
 				return err

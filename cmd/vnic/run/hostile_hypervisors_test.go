@@ -270,7 +270,7 @@ func TestSlowGuestDoesNotDelayRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b.run.Err != nil || !bytes.Contains(said[len(before):], []byte("the function is not with the worker")) {
+		if b.run.Err != nil || !bytes.Contains(said[len(before):], []byte("the function is without a worker")) {
 			t.Errorf("vnic run ended with %v, but not before it had attached the slow guest", b.run.Err)
 		}
 	})
