@@ -62,7 +62,7 @@ func TestLongDebianDisk(t *testing.T) {
 		for i, g := range l.guests {
 			g.beginAt(2*vnictest.Limit, "root@debian:~# ") // two whole systems start
 			g.run("systemctl is-system-running --wait")    // degraded, if a login gave up on a busy machine
-			if failed := g.must("systemctl --failed --type=service --plain --no-legend"); failed != "" {
+			if failed := g.must("systemctl --no-pager --failed --type=service --plain --no-legend"); failed != "" {
 				warnings, _ := g.run("journalctl -b -p warning --no-pager | tail -n 40")
 				t.Errorf("%s: failed services:\n%s\n%s", g.name, failed, warnings)
 			}
