@@ -229,11 +229,7 @@ func restartCommand(lab *string) *cobra.Command {
 again with the same configuration.`,
 		Args: cli.Arguments(1, 1), ValidArgsFunction: completePlaces(lab),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := open(*lab)
-			if err != nil {
-				return err
-			}
-			unlock, err := lock(p.Name)
+			p, unlock, err := openLocked(*lab)
 			if err != nil {
 				return err
 			}

@@ -84,7 +84,7 @@ file says again. Without flags it shows the links.`,
 			if len(args) == 0 {
 				return cli.Usagef("%sname the link: %s", cli.Place(cmd), strings.Join(p.linkNames(), ", "))
 			}
-			if p, err = p.changeLink(cmd.Context(), args[0], end, clear, "{"+strings.Join(keys, ", ")+"}"); err != nil {
+			if p, err = changeLink(cmd.Context(), p.Name, args[0], end, clear, "{"+strings.Join(keys, ", ")+"}"); err != nil {
 				return err
 			}
 		}
@@ -127,9 +127,9 @@ func (p *plan) sends(h *host) config.Impairment {
 	return i
 }
 
-// changeLink changes what the ends of a link, or one of them, do to what they send.
-func (p *plan) changeLink(ctx context.Context, name, end string, clear bool, change string) (*plan, error) {
-	unlock, err := lock(p.Name)
+// changeLink changes what the ends of a lab's link, or one of them, do to what they send.
+func changeLink(ctx context.Context, lab, name, end string, clear bool, change string) (*plan, error) {
+	p, unlock, err := openLocked(lab)
 	if err != nil {
 		return nil, err
 	}

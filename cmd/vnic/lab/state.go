@@ -77,17 +77,45 @@ func loadState(dir string) (*state, error) {
 // kernel unlocks it when this process ends, however that happens.
 func lock(lab string) (unlock func() error, err error) {
 	dir := folder(lab)
-	if err := os.MkdirAll(dir, folderRights); err != nil {
-		return nil, err
+	for {
+		if err := os.MkdirAll(dir, folderRights); err != nil {
+			return nil, err
+		}
+		f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, fs.ErrNotExist) { // vnic lab down removed it
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			return nil, errors.Join(fmt.Errorf("lab %s: another command is changing it; wait for its end", lab), f.Close())
+		}
+		locked, err := f.Stat()
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if now, err := os.Lstat(dir); err == nil && os.SameFile(locked, now) {
+			return f.Close, nil
+		}
+		f.Close() // vnic lab down removed it before it was locked: what is there now is another
 	}
-	f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
+}
+
+// openLocked returns the plan of a lab that is up, for a command that changes it. It reads the state
+// when no other command can write it any more.
+func openLocked(name string) (p *plan, unlock func() error, err error) {
+	if name, err = choose(name); err != nil {
+		return nil, nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("lab %s: another command is changing it; wait for its end", lab), f.Close())
+	if unlock, err = lock(name); err != nil {
+		return nil, nil, err
 	}
-	return f.Close, nil
+	if p, err = open(name); err != nil {
+		_ = os.Remove(folder(name)) // if it is empty: lock made it, for a lab that was gone
+		return nil, nil, errors.Join(err, unlock())
+	}
+	return p, unlock, nil
 }
 
 // labs returns the names of the labs that there are, also of those that are not complete.

@@ -1,0 +1,6 @@
+package lab
+
+var (
+	Lock   = lock
+	Folder = folder
+)
