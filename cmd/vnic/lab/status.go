@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/control"
@@ -110,7 +111,11 @@ func (s labStatus) print(w io.Writer) {
 	}
 	fmt.Fprintln(w, "\nHOST\tNIC\tNUMBER\tADDRESS\tLINK\tPEERS\tPID")
 	for _, h := range s.Hosts {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%d\n", h.Name, h.State, h.Number, h.Address, h.Link, h.PeersUp, h.Peers, h.PID)
+		pid := "-"
+		if h.PID != 0 {
+			pid = strconv.Itoa(h.PID)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%s\n", h.Name, h.State, h.Number, h.Address, h.Link, h.PeersUp, h.Peers, pid)
 	}
 	fmt.Fprintln(w, "\nMACHINE\tSTATE\tHOST\tFUNCTION\tTENANT\tADDRESS\tHOW TO GET IN")
 	for _, m := range s.Machines {

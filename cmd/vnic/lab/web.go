@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,9 @@ start again.`,
 			p, err := open(*name)
 			if err != nil {
 				return err
+			}
+			if port > 0 && int(port)+len(p.hosts)-1 > math.MaxUint16 {
+				return cli.Usagef("--port %d: lab %s has %d hosts, and ports end at %d: choose at most %d", port, p.Name, len(p.hosts), math.MaxUint16, math.MaxUint16-len(p.hosts)+1)
 			}
 			var pages []page
 			for i, h := range p.hosts {

@@ -3,13 +3,17 @@ package lab_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
 // TestEachHostOfALabHasAPage: each page shows the NIC of its host, and no page is left when the command
@@ -24,6 +28,7 @@ func TestInsideEachHostOfALabHasAPage(t *testing.T) {
 	refused(t, "lab", "web")
 	vnic(t, "lab", "up", file(t, pair))
 	defer vnic(t, "lab", "down")
+	vnictest.RequireIn(t, refused(t, "lab", "web", "--port", "65535"), "--port 65535", "2 hosts", "at most 65534")
 	cmd := exec.Command(os.Getenv(programVariable), "lab", "web", "--port", "0", "--json")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -51,6 +56,17 @@ func TestInsideEachHostOfALabHasAPage(t *testing.T) {
 	if _, err := firstState(pages[0].URL); err == nil {
 		t.Error("a page is left")
 	}
+	// A NIC that is down has no process.
+	for _, pid := range pidsOf("run -c", "a.yaml") {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	down := regexp.MustCompile(`(?m)^a +down .* -$`)
+	vnictest.Eventually(t, "a NIC without a process", func() error {
+		if said := vnic(t, "lab", "status"); !down.MatchString(said) {
+			return errors.New(said)
+		}
+		return nil
+	})
 }
 
 // firstState returns the first state that a page gets.
