@@ -39,6 +39,7 @@ type pump struct {
 	streams   map[uint32]*stream
 	number    uint32      // of the last connection that a peer made
 	leaving   *time.Timer // when streams that are over may be gone
+	isLeaving bool        // leaving is set: others that are over later do not put it off
 	scratch   []byte
 	stop      chan struct{}
 	stopped   sync.WaitGroup

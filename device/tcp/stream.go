@@ -168,7 +168,10 @@ func (st *stream) leave() {
 		switch tcp.EndpointState(st.ep.State()) {
 		case tcp.StateClose, tcp.StateError, tcp.StateInitial, tcp.StateBound:
 		default:
-			st.p.leaving.Reset(lingerTime)
+			if !st.p.isLeaving {
+				st.p.isLeaving = true
+				st.p.leaving.Reset(lingerTime)
+			}
 			return
 		}
 		st.queue.EventUnregister(&st.entry)
@@ -179,6 +182,7 @@ func (st *stream) leave() {
 
 // expire forgets streams that gVisor has forgotten since.
 func (p *pump) expire() {
+	p.isLeaving = false
 	for _, st := range p.streams {
 		if st.over {
 			st.leave()
