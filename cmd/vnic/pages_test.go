@@ -23,8 +23,8 @@ var (
 )
 
 // runPage runs all sh blocks of a page of docs in one shell, which ends at the first failure. The
-// shell has its own namespaces for networks, mounts (with /run and /etc/netns) and processes. build/vnic and vnic
-// are this program.
+// shell has its own namespaces for networks, mounts (with /run and /etc) and processes. build/vnic and
+// vnic are this program.
 func runPage(t *testing.T, page string) string {
 	t.Helper()
 	vnictest.RequireRoot(t)
@@ -33,7 +33,7 @@ func runPage(t *testing.T, page string) string {
 		t.Fatal(err)
 	}
 	program := vnictest.Program(t)
-	script := "set -eu -o pipefail\nmount -t proc proc /proc\nmount -t tmpfs run /run\nmkdir -p /etc/netns && mount -t tmpfs netns /etc/netns\nip link set lo up\nmake() { :; }\n"
+	script := "set -eu -o pipefail\nmount -t proc proc /proc\nmount -t tmpfs run /run\ncp -a /etc /run/etc && mount --bind /run/etc /etc && mkdir -p /etc/netns\nip link set lo up\nmake() { :; }\n"
 	for _, block := range shellBlock.FindAllSubmatch(text, -1) {
 		script += string(block[1]) + "\n"
 	}

@@ -46,9 +46,13 @@ func wrong(t *testing.T, args ...string) string {
 	return text
 }
 
-// eachCommand calls f with every command of the program, including completion.
+// eachCommand calls f with every command that the program shows, including completion.
 func eachCommand(f func(c *cobra.Command, path []string)) {
-	cli.Walk(command(), func(c *cobra.Command) { f(c, strings.Fields(c.CommandPath())[1:]) })
+	cli.Walk(command(), func(c *cobra.Command) {
+		if !c.Hidden {
+			f(c, strings.Fields(c.CommandPath())[1:])
+		}
+	})
 }
 
 // TestWrongCommandLines gives every command a misspelt subcommand, a misspelt flag, values of the
@@ -59,6 +63,9 @@ func TestWrongCommandLines(t *testing.T) {
 			path = []string{}
 		}
 		for _, sub := range c.Commands() {
+			if sub.Hidden {
+				continue
+			}
 			name := sub.Name()
 			typo := name[:len(name)-1] + "~"
 			if text := wrong(t, append(slices.Clone(path), typo)...); !strings.Contains(text, "did you mean") {

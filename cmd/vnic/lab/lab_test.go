@@ -51,13 +51,18 @@ func inside(t *testing.T) {
 	if os.Getenv(programVariable) == "" || os.Getpid() != 1 {
 		t.Skip("part of another test, which runs it in its own namespaces")
 	}
-	if err := os.MkdirAll("/etc/netns", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range [][2]string{{"proc", "/proc"}, {"tmpfs", "/run"}, {"tmpfs", "/etc/netns"}} {
+	for _, m := range [][2]string{{"proc", "/proc"}, {"tmpfs", "/run"}} {
 		if err := unix.Mount(m[0], m[1], m[0], 0, ""); err != nil {
 			t.Fatalf("mount %s on %s: %v", m[0], m[1], err)
 		}
+	}
+	// An /etc of its own, as a mount on /etc/netns alone goes when somebody else on this machine removes
+	// that folder.
+	if out, err := exec.Command("cp", "-a", "/etc", "/run/etc").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := unix.Mount("/run/etc", "/etc", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -73,11 +74,15 @@ func loadState(dir string) (*state, error) {
 	return s, nil
 }
 
+// lockTime is how long a command waits for another. One that was just killed may have begun a process,
+// which has the lock until it becomes its program.
+const lockTime = 2 * time.Second
+
 // lock makes the lab's folder if it is missing, and keeps other commands from changing the lab. The
 // kernel unlocks it when this process ends, however that happens.
 func lock(lab string) (unlock func() error, err error) {
 	dir := folder(lab)
-	for {
+	for begun := time.Now(); ; {
 		if err := os.MkdirAll(dir, folderRights); err != nil {
 			return nil, err
 		}
@@ -89,6 +94,11 @@ func lock(lab string) (unlock func() error, err error) {
 			return nil, err
 		}
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			if time.Since(begun) < lockTime {
+				f.Close()
+				time.Sleep(20 * time.Millisecond)
+				continue
+			}
 			return nil, errors.Join(fmt.Errorf("lab %s: another command is changing it; wait for its end", lab), f.Close())
 		}
 		locked, err := f.Stat()
