@@ -7,7 +7,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # How long each fuzz target gets.
 FUZZTIME ?= 60s
-# Which benchmarks: all, or one of falcon tunnel ports rdma roce driver credits guest.
+# Which benchmarks: all, or one of falcon tunnel uplink ports rdma roce driver credits guest.
 BENCH   ?= all
 # Everything is compiled in one way, which takes minutes on a new machine, and once more with the race
 # detector, which needs cgo.
