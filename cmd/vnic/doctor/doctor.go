@@ -1,10 +1,3 @@
-// Package doctor is vnic doctor: it looks at the machine, at configurations, and at the NICs that run
-// with them, and says what is wrong and what to do.
-//
-//	flags ─▶ look (look.go) ─▶ seen ─▶ checks (checks.go), one after the other ─▶ findings
-//
-// A check is one entry of a table: what it looks at, how it judges, and the remedy. It reads nothing
-// but what was seen, so that a test can show it anything.
 package doctor
 
 import (

@@ -1,4 +1,3 @@
-// Package peer is vnic peer, which adds, changes and removes the peers of a running NIC.
 package peer
 
 import (
@@ -15,6 +14,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
+// Command returns `vnic peer`.
 func Command() *cobra.Command {
 	var o cli.NIC
 	peer := &cobra.Command{Use: "peer", Short: "list, add, change and remove the peers of a running NIC"}
