@@ -49,11 +49,12 @@ func (n *Notifier) owes() bool {
 	return paid != 0 && paid-now() > int64(allowance*factor)
 }
 
-// measure makes a signal on the caller's thread, and charges the guest for it if it is slow. It
-// looks at the clock first, which costs little. But what looks slow by the clock may have been
-// another program's turn on this processor. So then it looks at the thread's processor time, at the
-// signals of the next while, and charges that. What a signal costs shows only afterwards, so one may
-// exceed the allowance.
+// measure makes a signal on the caller's thread, and charges the guest for it if it is slow.
+//
+// To read the clock costs little, but a signal that looks slow by the clock may have waited while
+// another program ran. So that one is not charged. It makes the guest suspect for a thousand times as
+// long: meanwhile signals are measured by the thread's processor time, and slow ones are charged.
+// What a signal costs shows only afterwards, so one may exceed the allowance.
 func (n *Notifier) measure(signal func() bool) (done bool) {
 	clock := now
 	suspect := n.suspect.Load()

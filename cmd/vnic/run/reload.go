@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 )
 
+// ReloadCommand returns `vnic reload`.
 func ReloadCommand() *cobra.Command {
 	var o cli.NIC
 	cmd := &cobra.Command{
