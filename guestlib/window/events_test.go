@@ -15,8 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// testEvents is a window with one event queue in plain memory, and the device's
-// side of that.
+// testEvents is a window in plain memory with one event queue, and the device's end of that queue.
 func testEvents(t *testing.T) (w *Window, device *ring.Producer, mem ring.Mem, interrupt func()) {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -37,8 +36,8 @@ func testEvents(t *testing.T) (w *Window, device *ring.Producer, mem ring.Mem, i
 	return w, ring.NewProducer(mem, layout), mem, func() { _, _ = unix.Write(ours, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 }
 
-// TestListen: every record arrives once and in order, though the device interrupts
-// only when it is asked to (DEV-1009, DRV-1009). Run it with -race.
+// TestListen: every record arrives once and in order, although the device interrupts only when it
+// is asked to (DEV-1009, DRV-1009). The race detector makes this test stronger.
 func TestListen(t *testing.T) {
 	w, device, _, interrupt := testEvents(t)
 	got := make(chan uint32, 1)
@@ -85,7 +84,7 @@ func TestListen(t *testing.T) {
 	t.Logf("%d interrupts for %d records", interrupts, total)
 }
 
-// TestListenHostile: an impossible index is reported once, and Close ends everything.
+// TestListenHostile: Listen reports an impossible index once, and Close ends it.
 func TestListenHostile(t *testing.T) {
 	w, _, mem, interrupt := testEvents(t)
 	errs := make(chan error, 10)

@@ -16,8 +16,8 @@ import (
 
 const testFunction = 0x010001
 
-// pci is a folder like sysfs's. Its devices are plain files, which can be mapped
-// as the real ones.
+// pci is a folder in the form of sysfs. Its devices are plain files, which can be mapped like the
+// real ones.
 type pci struct {
 	t   *testing.T
 	dir string
@@ -43,7 +43,7 @@ func (p pci) add(name, vendor, device string, shared []byte) string {
 
 const testBells = 8192
 
-// image is a window as a device may make it: an unknown capability, then the bell ring.
+// image returns a valid window: an unknown capability, then that of the bell ring.
 func image(function uint32) []byte {
 	b := make([]byte, abi.WindowSize)
 	(&abi.WindowHeader{Magic: abi.Magic, Major: abi.VersionMajor, Minor: 99, Length: abi.WindowSize, Function: function, FirstCap: 128}).Marshal(b)
@@ -85,7 +85,7 @@ func TestRing(t *testing.T) {
 	defer func() { _ = unix.Munmap(m) }()
 	consumer := ring.NewConsumer(ring.Mem(m[testBells:]), ring.QueueLayout(abi.WindowBellsLog2, 4))
 
-	// A value that a doorbell would replace tells whether one came.
+	// A doorbell would replace this value.
 	store32(w.regs, abi.WindowDoorbell, 0xdead)
 	for i := range uint32(1 << abi.WindowBellsLog2) {
 		if err := w.Ring(&abi.Doorbell{Kind: abi.DoorbellRQ, Queue: 5, Index: i}); err != nil {
@@ -153,8 +153,7 @@ func TestNoWindow(t *testing.T) {
 	}
 }
 
-// TestBadWindow: whatever a device writes into a window, Open neither panics nor reads outside of
-// it.
+// TestBadWindow: whatever a window holds, Open neither panics nor reads outside of it.
 func TestBadWindow(t *testing.T) {
 	le := binary.LittleEndian
 	for want, spoil := range map[string]func(b []byte){

@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// TestChainsThatAreTooLongBreakTheRing: a chain has MaxSegments descriptors at most, wherever they
-// are and whether there is anything in them, and a ring with a longer one is broken.
+// TestChainsThatAreTooLongBreakTheRing: a chain has at most MaxSegments descriptors, in the ring or
+// in tables, empty or not. A longer one breaks the ring.
 func TestChainsThatAreTooLongBreakTheRing(t *testing.T) {
 	const size, tableAt = 1024, 0x20000
 	for _, packed := range []bool{false, true} {
@@ -56,8 +56,8 @@ func TestChainsThatAreTooLongBreakTheRing(t *testing.T) {
 	}
 }
 
-// TestChainWaitsForEnoughWork: a chain for which not enough work is left in a turn is not begun; it
-// is taken as a whole in the next turn.
+// TestChainWaitsForEnoughWork: Take does not begin a chain that needs more work than the turn has
+// left. The next turn takes it as a whole.
 func TestChainWaitsForEnoughWork(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
@@ -90,8 +90,8 @@ func TestChainWaitsForEnoughWork(t *testing.T) {
 	})
 }
 
-// TestBuffersMaySpanRegions: each address is found in its region, however many there are, and a
-// buffer that spans several regions takes work for each.
+// TestBuffersMaySpanRegions: any number of regions may hold a chain's buffers, and a buffer that
+// spans several regions costs work for each.
 func TestBuffersMaySpanRegions(t *testing.T) {
 	const n = 509
 	backing := pages(t, (n+1)*4096)
@@ -146,8 +146,8 @@ func FuzzWork(f *testing.F) {
 		mem := make([]byte, end)
 		c := kinds()[kind%8]
 		rng := rand.New(rand.NewPCG(seed, 1))
-		// Chains as long as may be, of empty descriptors, tables that name tables, and what the
-		// fuzzer changes of them.
+		// Chains of the greatest length, of empty descriptors, and tables that name tables. The
+		// fuzzer changes them.
 		for at := 0; at+16 <= end; at += 16 {
 			if at >= driver && at < device+600 {
 				continue
@@ -210,8 +210,8 @@ func FuzzWork(f *testing.F) {
 	})
 }
 
-// descriptorsOf counts the descriptors of the chain at a place of a good ring, and returns the next
-// place.
+// descriptorsOf counts the descriptors of the chain that begins at an index of a valid ring, and
+// returns the index behind it.
 func descriptorsOf(mem []byte, c *virtqueue.Config, at int) (n, next int) {
 	le := binary.LittleEndian
 	flagsAt, nextAt := 12, 14
@@ -249,7 +249,7 @@ func descriptorsOf(mem []byte, c *virtqueue.Config, at int) (n, next int) {
 	}
 }
 
-// TestLongestChainIsTaken: a chain has up to MaxSegments buffers, and as many descriptors as its
+// TestLongestChainIsTaken: a chain may have MaxSegments buffers, and as many descriptors as its
 // ring.
 func TestLongestChainIsTaken(t *testing.T) {
 	for _, packed := range []bool{false, true} {
@@ -286,8 +286,8 @@ func TestLongestChainIsTaken(t *testing.T) {
 	}
 }
 
-// TestLoopIsFoundByItsLength: a chain of a split ring that comes back to itself is known by its
-// length, also where its buffers are empty.
+// TestLoopIsFoundByItsLength: a chain of a split ring that leads back to itself is refused as too
+// long, even if its buffers are empty.
 func TestLoopIsFoundByItsLength(t *testing.T) {
 	for _, size := range []uint32{0, 8} {
 		mem := pages(t, memSize)

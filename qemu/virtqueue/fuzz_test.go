@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
-// FuzzRing runs rings over whatever a guest may have in its memory, which changes while they run.
+// FuzzRing runs rings over arbitrary guest memory that changes while they run.
 func FuzzRing(f *testing.F) {
 	const size, driver, device, end = 8, 128, 160, 512
 	desc := func(b []byte, addr uint64, n uint32, x, y uint16) []byte {

@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
-// noted is a ledger: where the ring stands, where it would after the entries, and those, all of the
-// first lap.
+// noted returns a ledger that names the ring's position before and after a batch, and the batch's
+// entries, all of the first lap.
 func noted(t *testing.T, from, to uint16, indices ...uint16) virtqueue.Ledger {
 	t.Helper()
 	l := virtqueue.Ledger(pages(t, virtqueue.LedgerSize))
@@ -26,8 +26,8 @@ func noted(t *testing.T, from, to uint16, indices ...uint16) virtqueue.Ledger {
 	return l
 }
 
-// TestImpossibleLedgersAreNotResumed: nothing is written, and nobody goes on, where a ledger or its
-// ring cannot be right. What just can be is.
+// TestImpossibleLedgersAreNotResumed: a device refuses a ledger, or a ring, that cannot be right,
+// and writes nothing to it. Values at the limit are taken.
 func TestImpossibleLedgersAreNotResumed(t *testing.T) {
 	const size, lap = 8, 1 << 15
 	full := []uint16{0, 1, 2, 3, 4, 5, 6, 7}
@@ -82,8 +82,8 @@ func TestImpossibleLedgersAreNotResumed(t *testing.T) {
 	}
 }
 
-// TestNextDeviceGoesOnWhereTheLastWas has the device end after each number of steps: the next goes
-// on where it was.
+// TestNextDeviceGoesOnWhereTheLastWas ends the device after a random number of steps, again and
+// again: each next device continues where the last one stopped.
 func TestNextDeviceGoesOnWhereTheLastWas(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
@@ -121,7 +121,7 @@ func TestNextDeviceGoesOnWhereTheLastWas(t *testing.T) {
 			for i := range done {
 				r.Done(int(posted[i].in))
 			}
-			if rng.IntN(3) > 0 { // else what is done is not shown when the device ends
+			if rng.IntN(3) > 0 { // otherwise the device ends before it publishes
 				r.Publish()
 			} else {
 				done = 0
@@ -157,8 +157,8 @@ func resume(t *testing.T, mem []byte, c virtqueue.Config) uint32 {
 	return base
 }
 
-// TestNoChainIsLostByADeathWhileWriting has the device of a packed ring end after each single store
-// of a batch.
+// TestNoChainIsLostByADeathWhileWriting ends the device of a packed ring after each store of a
+// batch.
 func TestNoChainIsLostByADeathWhileWriting(t *testing.T) {
 	c := vhosttest.QueueConfig{At: queueAt, Size: 8, Packed: true}
 	build := func() (mem []byte, ledger virtqueue.Ledger, d *vhosttest.Queue, r virtqueue.Ring, cfg virtqueue.Config) {
@@ -206,7 +206,8 @@ func TestNoChainIsLostByADeathWhileWriting(t *testing.T) {
 			t.Errorf("%d descriptors written: resumed at %#x, want %#x", written, base, r.Base())
 		}
 	}
-	// All was written and the driver has used the places again: they stay as they are.
+	// The whole batch was written, and the driver has reused its descriptors: they stay as they
+	// are.
 	mem, ledger, d, r, cfg := build()
 	for range 4 {
 		r.Done(7)

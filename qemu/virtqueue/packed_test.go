@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 )
 
-// TestChainsFitThePackedRing: the descriptors of a chain count, together with those that the device
-// has: a chain that passes the end of the ring would read what belongs to another.
+// TestChainsFitThePackedRing: a chain's descriptors and those that the device already holds fit the
+// ring together. Otherwise a chain would read descriptors of another.
 func TestChainsFitThePackedRing(t *testing.T) {
 	for taken := range 8 {
 		mem := pages(t, memSize)
@@ -42,8 +42,8 @@ func TestChainsFitThePackedRing(t *testing.T) {
 	}
 }
 
-// TestUsedDescriptorsTellTheirLap: a used descriptor of a packed ring says by its flags the lap
-// that it is of, and whether anything was written (Virtio §2.8.1, §2.8.4).
+// TestUsedDescriptorsTellTheirLap: the flags of a used descriptor in a packed ring tell its lap and
+// whether the device wrote to its buffer (Virtio §2.8.1, §2.8.4).
 func TestUsedDescriptorsTellTheirLap(t *testing.T) {
 	mem := pages(t, memSize)
 	d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 2, Packed: true})

@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 )
 
-// TestTablesHaveWholeDescriptors: an indirect table has whole descriptors, one at least and as many
-// as a ring at most.
+// TestTablesHaveWholeDescriptors: an indirect table consists of whole descriptors, from one to as
+// many as a ring can have.
 func TestTablesHaveWholeDescriptors(t *testing.T) {
 	var ram RAM
 	ram.Set([]queues.Region{{Addr: 0x1000, Mem: make([]byte, (MaxSize+2)*descLen)}})
@@ -25,8 +25,8 @@ func TestTablesHaveWholeDescriptors(t *testing.T) {
 	}
 }
 
-// TestMemoryIsFoundByAddress: what is read lies in one region, whichever was read before, up to its
-// last byte.
+// TestMemoryIsFoundByAddress: a slice of memory lies within one region and may reach its last byte.
+// The region that the slice before came from makes no difference.
 func TestMemoryIsFoundByAddress(t *testing.T) {
 	regions := []queues.Region{{Addr: 0x5000, Mem: make([]byte, 0x1000)}, {Addr: 0x1000, Mem: make([]byte, 0x1000)}, {Addr: 0x2000, Mem: make([]byte, 0x100)}}
 	for i, r := range regions {
@@ -68,8 +68,8 @@ func TestMemoryIsFoundByAddress(t *testing.T) {
 	}
 }
 
-// TestFaultsOfTheMemoryAreKnown: a fault is one of the guest's memory if it is in a region, and not
-// behind it.
+// TestFaultsOfTheMemoryAreKnown: a fault counts as the guest's if its address is in one of the
+// guest's regions.
 func TestFaultsOfTheMemoryAreKnown(t *testing.T) {
 	mem := make([]byte, 0x3000)
 	var ram RAM
@@ -85,12 +85,12 @@ func TestFaultsOfTheMemoryAreKnown(t *testing.T) {
 	}
 }
 
-// fault is what a fault at an address panics with.
+// fault is the value with which a fault at an address panics.
 type fault uintptr
 
 func (f fault) Addr() uintptr { return uintptr(f) }
 
-// TestPrefetchMayLeadNowhere: what is loaded ahead may be near the end of memory, or nowhere.
+// TestPrefetchMayLeadNowhere: prefetching near the end of memory, or outside of it, does no harm.
 func TestPrefetchMayLeadNowhere(t *testing.T) {
 	var ram RAM
 	ram.Set([]queues.Region{{Addr: 0x1000, Mem: make([]byte, 0x1000)}})
@@ -99,8 +99,8 @@ func TestPrefetchMayLeadNowhere(t *testing.T) {
 	}
 }
 
-// TestEventIsDueWhenItsIndexIsPassed: who waits for an index is told when that was passed, and
-// neither before nor again, also where indices begin at 0 again.
+// TestEventIsDueWhenItsIndexIsPassed: a driver that waits for an index is notified once, when the
+// ring passes that index, also where indices wrap to 0.
 func TestEventIsDueWhenItsIndexIsPassed(t *testing.T) {
 	const around = 5
 	for _, old := range []uint16{0, 1, 100, 0x7fff, 0xfffe, 0xffff} {
@@ -118,8 +118,7 @@ func TestEventIsDueWhenItsIndexIsPassed(t *testing.T) {
 	}
 }
 
-// TestBufferMayEndWithTheLastAddress: a buffer may end with the last address there is, and does not
-// go on at 0.
+// TestBufferMayEndWithTheLastAddress: a buffer may end at the last address, and does not wrap to 0.
 func TestBufferMayEndWithTheLastAddress(t *testing.T) {
 	var ram RAM
 	ram.Set([]queues.Region{{Addr: 1<<64 - 4096, Mem: make([]byte, 4096)}, {Addr: 0, Mem: make([]byte, 4096)}})
@@ -131,8 +130,8 @@ func TestBufferMayEndWithTheLastAddress(t *testing.T) {
 	}
 }
 
-// TestBufferGoesOnInTheNextRegion: a buffer may go on in the region that follows its own, in
-// addresses; what is between has to be memory.
+// TestBufferGoesOnInTheNextRegion: a buffer may continue into the region whose addresses follow
+// without a gap.
 func TestBufferGoesOnInTheNextRegion(t *testing.T) {
 	regions := []queues.Region{
 		{Addr: 0x1000, Mem: make([]byte, 0x100)},
@@ -185,10 +184,10 @@ func TestBufferGoesOnInTheNextRegion(t *testing.T) {
 	}
 }
 
-// much is more work than a test needs.
+// much is more work than any test uses.
 var much Work = 1 << 40
 
-// TestHalfAWordIsStoredAlone: half a word is read and written as it is, the other half stays.
+// TestHalfAWordIsStoredAlone: load16 and store16 touch their 16 bits only.
 func TestHalfAWordIsStoredAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 1000 {

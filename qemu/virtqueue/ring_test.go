@@ -21,7 +21,7 @@ const (
 	bufAt   = 0x40000
 )
 
-// pages is memory that the race detector does not watch, as a guest's is.
+// pages returns memory that the race detector does not watch. It stands for a guest's.
 func pages(tb testing.TB, size int) []byte {
 	tb.Helper()
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
@@ -43,7 +43,7 @@ func config(q *vhosttest.Queue) virtqueue.Config {
 	return virtqueue.Config{Size: q.Size, Desc: desc, Driver: driver, Device: device, Packed: q.Packed, Indirect: q.Indirect, EventIdx: q.EventIdx, Base: q.Base()}
 }
 
-// work is what is left of a turn that never ends. Tests do not run at once.
+// work is the budget of a turn that never ends. Tests share it, since they do not run in parallel.
 var work virtqueue.Work
 
 func plenty() *virtqueue.Work {
@@ -51,7 +51,7 @@ func plenty() *virtqueue.Work {
 	return &work
 }
 
-// kinds are all that a ring can be.
+// kinds are all kinds of rings.
 func kinds() (list []vhosttest.QueueConfig) {
 	for i := range 8 {
 		list = append(list, vhosttest.QueueConfig{At: queueAt, Size: 16, Packed: i&1 != 0, Indirect: i&2 != 0, EventIdx: i&4 != 0})
@@ -74,8 +74,8 @@ func newRing(tb testing.TB, mem []byte, c virtqueue.Config) virtqueue.Ring {
 	return r
 }
 
-// TestChainsComeInOrderAndGoBackOnce has a driver and a device do random things for many laps: all
-// chains come in order, whole, and go back once; whoever waits is woken.
+// TestChainsComeInOrderAndGoBackOnce lets a driver and a device take random steps for many laps.
+// All chains arrive whole and in order, each is returned once, and each waiting side is notified.
 func TestChainsComeInOrderAndGoBackOnce(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
@@ -162,7 +162,7 @@ func TestChainsComeInOrderAndGoBackOnce(t *testing.T) {
 	})
 }
 
-// posting is a chain as its driver made it.
+// posting is a chain as the driver posted it.
 type posting struct {
 	id      uint16
 	serial  uint32
@@ -302,7 +302,7 @@ func TestImpossibleRingsAreRefused(t *testing.T) {
 	}
 }
 
-// TestMemoryThatVanishesBreaksTheRing has the guest's memory vanish behind its mapping.
+// TestMemoryThatVanishesBreaksTheRing truncates the guest's memory while it is mapped.
 func TestMemoryThatVanishesBreaksTheRing(t *testing.T) {
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -358,8 +358,9 @@ func TestNoAllocations(t *testing.T) {
 	})
 }
 
-// TestQuietAsksByFlagsOnly: a split ring tells the driver by its flags whether to notify, and with
-// event indices by those alone: the flags are 0 then (Virtio 1.3 §2.7.10). The used index stays.
+// TestQuietAsksByFlagsOnly: a split ring suppresses notifications by its flags. With event indices
+// the flags stay 0 and the indices alone count (Virtio 1.3 §2.7.10). Neither changes the used
+// index.
 func TestQuietAsksByFlagsOnly(t *testing.T) {
 	for _, eventIdx := range []bool{false, true} {
 		mem := pages(t, memSize)
@@ -388,8 +389,8 @@ func TestQuietAsksByFlagsOnly(t *testing.T) {
 	}
 }
 
-// TestChainsAreShownTogether: a driver sees nothing of what is done before the device shows it,
-// however much that is, and then all of it; one that waits for the next used chain is told.
+// TestChainsAreShownTogether: a driver sees no completed chain before Publish, and then all of
+// them. A driver that waits for the next used chain is notified.
 func TestChainsAreShownTogether(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		for _, eventIdx := range []bool{false, true} {
@@ -429,9 +430,9 @@ func TestChainsAreShownTogether(t *testing.T) {
 	}
 }
 
-// TestDescriptorsReusedUnseenAreRefused: a driver of a packed ring makes descriptors available
-// again before it can know that the device has done with them: no more is kept to be shown than the
-// ring can hold.
+// TestDescriptorsReusedUnseenAreRefused: a driver of a packed ring must not make descriptors
+// available again before the device has published them. The device never holds more completed
+// chains than the ring has room for.
 func TestDescriptorsReusedUnseenAreRefused(t *testing.T) {
 	mem := pages(t, memSize)
 	d := vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: 8, Packed: true})
@@ -452,8 +453,8 @@ func TestDescriptorsReusedUnseenAreRefused(t *testing.T) {
 	}
 }
 
-// TestDescriptorsInUseAreRefused: a driver makes descriptors available again whose buffers the
-// device still has.
+// TestDescriptorsInUseAreRefused: a driver must not make descriptors available again whose buffers
+// the device still holds.
 func TestDescriptorsInUseAreRefused(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
@@ -479,8 +480,8 @@ func TestDescriptorsInUseAreRefused(t *testing.T) {
 	})
 }
 
-// TestRingsHaveUpTo32768Entries: a ring has up to 32768 entries; of a split one they are a power of
-// two (Virtio §2.7, §2.8.10.1).
+// TestRingsHaveUpTo32768Entries: a ring has up to 32768 entries, and a split ring a power of two
+// (Virtio §2.7, §2.8.10.1).
 func TestRingsHaveUpTo32768Entries(t *testing.T) {
 	mem := ramOf(pages(t, 1<<20))
 	for _, tt := range []struct {
@@ -507,8 +508,8 @@ func TestRingsHaveUpTo32768Entries(t *testing.T) {
 	}
 }
 
-// TestPartsMayEndWithTheMemory: each part of a ring may end where memory ends, and not a byte
-// behind.
+// TestPartsMayEndWithTheMemory: each part of a ring may end at the end of memory, and not one byte
+// after it.
 func TestPartsMayEndWithTheMemory(t *testing.T) {
 	mem := pages(t, memSize)
 	for _, packed := range []bool{false, true} {
@@ -540,8 +541,8 @@ func putDesc(b []byte, addr uint64, size uint32, x, y uint16) {
 	binary.LittleEndian.PutUint16(b[14:], y)
 }
 
-// TestTablesStandWhereVirtioAllows: a table stands alone in its chain, or ends that of a split
-// ring, and only where it was negotiated (Virtio §2.7.5.3, §2.8.7).
+// TestTablesStandWhereVirtioAllows: an indirect table is alone in its chain, or last in a chain of
+// a split ring, and only where the feature was negotiated (Virtio §2.7.5.3, §2.8.7).
 func TestTablesStandWhereVirtioAllows(t *testing.T) {
 	const available = 1 << 7 // of a packed ring, in its first lap
 	for _, tt := range []struct {
@@ -592,7 +593,7 @@ func TestTablesStandWhereVirtioAllows(t *testing.T) {
 	}
 }
 
-// TestErrorsNameTheRing: who reads the log hears how large the ring is that its driver broke.
+// TestErrorsNameTheRing: the error of a broken ring names the ring's size.
 func TestErrorsNameTheRing(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		mem := pages(t, memSize)
@@ -618,8 +619,8 @@ func TestErrorsNameTheRing(t *testing.T) {
 	}
 }
 
-// TestDriverIsToldAsItWants: a driver that wants no interrupts gets none; one that waits for the
-// next chain gets one for it, and with event indices none for those behind.
+// TestDriverIsToldAsItWants: a driver that wants no interrupts gets none. A driver that waits for
+// the next chain gets one for it and, with event indices, none for the chains after it.
 func TestDriverIsToldAsItWants(t *testing.T) {
 	eachKind(t, func(t *testing.T, c vhosttest.QueueConfig) {
 		mem := pages(t, memSize)
@@ -657,7 +658,7 @@ func TestDriverIsToldAsItWants(t *testing.T) {
 	})
 }
 
-// TestEventsNeedNegotiation: without event indices no driver of a packed ring asks for one.
+// TestEventsNeedNegotiation: a packed ring ignores event indices that were not negotiated.
 func TestEventsNeedNegotiation(t *testing.T) {
 	for _, eventIdx := range []bool{false, true} {
 		mem := pages(t, memSize)
@@ -677,9 +678,9 @@ func TestEventsNeedNegotiation(t *testing.T) {
 	}
 }
 
-// TestBuffersAreLoadedAhead: what chains begin with is loaded for many at a time, when those before
-// are used up, and never what the driver has not made available. Each buffer tells its number,
-// twice.
+// TestBuffersAreLoadedAhead: the ring prefetches the first bytes of many chains at a time, once
+// those loaded before are used up, and only of chains that the driver has made available. Each
+// buffer holds its number twice.
 func TestBuffersAreLoadedAhead(t *testing.T) {
 	const chains, more, bufs = 20, 3, 0x20000
 	for _, c := range []struct {

@@ -34,7 +34,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// complete takes a chain and completes it with so many bytes.
+// complete takes a chain and completes it with n bytes written.
 func complete(t *testing.T, r virtqueue.Ring, written int) {
 	t.Helper()
 	if ch, err := r.Take(plenty()); ch == nil || err != nil {
@@ -44,7 +44,7 @@ func complete(t *testing.T, r virtqueue.Ring, written int) {
 	r.Publish()
 }
 
-// TestIndicesPassTheirEnd: the indices of a split ring have 16 bits and begin again at 0.
+// TestIndicesPassTheirEnd: the 16-bit indices of a split ring wrap to 0.
 func TestIndicesPassTheirEnd(t *testing.T) {
 	d, r, _ := splitRing(t)
 	must(t, d.SetDesc(5, bufAt, 8, vhosttest.DescWrite, 0))
@@ -73,8 +73,8 @@ func TestAllEntriesAtOnce(t *testing.T) {
 	}
 }
 
-// TestEmptyBuffersAreSkipped: buffers of no bytes are skipped, wherever they are, and say nothing
-// about those behind them.
+// TestEmptyBuffersAreSkipped: buffers of length 0 are skipped anywhere in a chain, and the buffers
+// after them are still used.
 func TestEmptyBuffersAreSkipped(t *testing.T) {
 	d, r, mem := splitRing(t)
 	copy(mem[bufAt:], "ab")
@@ -98,7 +98,7 @@ func TestEmptyBuffersAreSkipped(t *testing.T) {
 }
 
 // TestAvailableRingMayBeginBetweenWords: an available ring is aligned to two bytes, so its index
-// and its flags may be in different words.
+// and its flags may lie in different 32-bit words.
 func TestAvailableRingMayBeginBetweenWords(t *testing.T) {
 	for _, flags := range []uint16{0, 1} {
 		mem := pages(t, memSize)
@@ -118,8 +118,8 @@ func TestAvailableRingMayBeginBetweenWords(t *testing.T) {
 	}
 }
 
-// TestMovedRingGoesOnWhereItWas: a ring that moves to other memory goes on where it was, whatever
-// base and used index are there; its buffers do not move with it.
+// TestMovedRingGoesOnWhereItWas: a ring that moves to other memory keeps its position, whatever
+// base and used index it finds there. Its buffers stay where they are.
 func TestMovedRingGoesOnWhereItWas(t *testing.T) {
 	d, r, mem := splitRing(t)
 	must(t, d.SetDesc(1, bufAt, 8, vhosttest.DescWrite, 0), d.Publish(1), d.Publish(1), d.Publish(1))

@@ -19,7 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// bench is a block with its device, and a driver's bell and interrupt.
+// bench is a block with a device that serves it, and a driver's bell and interrupt.
 type bench struct {
 	mem     []byte
 	l       *Listener
@@ -75,7 +75,7 @@ func (b *bench) word(off int) uint32 {
 
 func (b *bench) set(off int, v uint32) { _ = ring.Mem(b.mem).Store32(uint64(off), v) }
 
-// meet opens a session: both ends.
+// meet opens a session and returns both ends.
 func (b *bench) meet(t *testing.T, irq <-chan struct{}) (driver, device *Conn) {
 	t.Helper()
 	driver, err := Driver{Block: b.mem, Number: rand.Uint32(), Call: func() { signal(b.bell) }, Interrupts: irq, After: time.After}.Dial(context.Background())
@@ -92,13 +92,13 @@ func (b *bench) meet(t *testing.T, irq <-chan struct{}) (driver, device *Conn) {
 	return driver, device
 }
 
-// text makes a message of n bytes.
+// text returns a message of n bytes.
 func text(n int, fill byte) []byte {
 	m := abi.AppendMessage(nil, abi.MsgHeartbeat, 7, bytes.Repeat([]byte{fill}, n-abi.MsgHeaderSize))
 	return m
 }
 
-// TestSession: a session opens, messages pass each way, and its end is seen.
+// TestSession: a session opens, messages pass both ways, and each end learns that the other closed.
 // (DEV-1012, DEV-1013, DEV-1014)
 func TestSession(t *testing.T) {
 	for _, interrupts := range []bool{true, false} {
@@ -122,7 +122,7 @@ func TestSession(t *testing.T) {
 				t.Errorf("%x, %v", got, err)
 			}
 		}
-		// The device's last word is read before its end is seen.
+		// The driver reads the device's last message before it learns of the end.
 		if _, err := device.Write(text(20, 3)); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestFlood passes many more messages than the rings hold, of any size, both ways at once.
+// TestFlood passes many more messages than the rings hold, of all sizes, both ways at once.
 // (DEV-1015)
 func TestFlood(t *testing.T) {
 	b := newBench(t)
@@ -195,8 +195,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestLists: a list of events longer than a slot arrives as several messages, and nothing of it is
-// lost; what is no list is refused.
+// TestLists: a list of events longer than a slot arrives whole as several messages. A message that
+// is longer than a slot and not a list is refused.
 func TestLists(t *testing.T) {
 	b := newBench(t)
 	driver, device := b.meet(t, b.irq)
@@ -225,7 +225,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestDeadlines end waiting, and only that.
+// TestDeadlines: a deadline ends a wait and leaves the session open.
 func TestDeadlines(t *testing.T) {
 	b := newBench(t)
 	driver, device := b.meet(t, b.irq)
@@ -258,8 +258,8 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestNextProcess: another process that takes a block over ends the session that the one before had
-// open, and opens what a driver waits for.
+// TestNextProcess: a process that takes over a block ends the session of the process before it, and
+// opens the session that a driver waits for.
 func TestNextProcess(t *testing.T) {
 	b := newBench(t)
 	mem := b.mem
@@ -286,7 +286,7 @@ func TestNextProcess(t *testing.T) {
 	c.Close()
 }
 
-// TestReset ends a session as a function level reset does; the driver may use any number then.
+// TestReset: a function level reset ends the session. The driver may use any session number then.
 func TestReset(t *testing.T) {
 	b := newBench(t)
 	_, device := b.meet(t, b.irq)
@@ -309,7 +309,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestHostile: what a driver may write into the block at the wrong time, or at all.
+// TestHostile writes into the block what a driver must not write, or not at that time.
 // (DEV-1016)
 func TestHostile(t *testing.T) {
 	for name, do := range map[string]func(b *bench){
@@ -349,7 +349,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestNobody: a driver gives up where nobody serves the block.
+// TestNobody: a driver gives up on a block that nobody serves.
 func TestNobody(t *testing.T) {
 	for name, wait := range map[string]struct {
 		within time.Duration // of the context; 0: for ever
@@ -380,8 +380,8 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// FuzzMessages: a device that reads whatever is in the block neither faults nor returns more than
-// is there.
+// FuzzMessages: a device that reads an arbitrary block neither faults nor returns more bytes than
+// the block holds.
 func FuzzMessages(f *testing.F) {
 	f.Add([]byte(text(20, 1)), uint32(1))
 	f.Add(make([]byte, 600), uint32(3))
@@ -409,8 +409,8 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// TestInterruptsEnd: a driver with interrupts looks seldom by itself, however many there were, and
-// often when there will be none any more.
+// TestInterruptsEnd: a driver with interrupts polls seldom, however many interrupts came. Once its
+// interrupts have ended it polls often.
 func TestInterruptsEnd(t *testing.T) {
 	b := newBench(t)
 	driver, _ := b.meet(t, b.irq)
@@ -444,8 +444,8 @@ func TestInterruptsEnd(t *testing.T) {
 	}
 }
 
-// TestWriteTakesWholeMessagesOnly: Write accepts a message only if its length is the one in its
-// header, and not more than a slot unless it is a list.
+// TestWriteTakesWholeMessagesOnly: Write accepts a message only if it is as long as its header
+// says, and no longer than a slot unless it is a list.
 func TestWriteTakesWholeMessagesOnly(t *testing.T) {
 	list := func(n int) []byte {
 		return abi.AppendMessage(nil, abi.MsgDoorbell, 0, make([]byte, n-abi.MsgHeaderSize))
@@ -475,8 +475,8 @@ func TestWriteTakesWholeMessagesOnly(t *testing.T) {
 	}
 }
 
-// TestAListIsCutIntoMessagesThatASlotHolds: a list is cut into messages that a slot holds, each of
-// whole elements, and nothing of it is lost.
+// TestAListIsCutIntoMessagesThatASlotHolds: a list is cut into messages that fit a slot, each of
+// whole elements, and no element is lost.
 func TestAListIsCutIntoMessagesThatASlotHolds(t *testing.T) {
 	for typ, size := range map[abi.MsgType]int{abi.MsgCQEvent: 4, abi.MsgDoorbell: abi.DoorbellSize} {
 		for _, elements := range []int{0, 1, 15, 16, 59, 60, 61, 120, 121, 500} {
@@ -503,8 +503,8 @@ func TestAListIsCutIntoMessagesThatASlotHolds(t *testing.T) {
 	}
 }
 
-// TestASlotIsReadAsTheMessageItHolds: a slot is read as the message it holds; where that cannot be,
-// as a header that says so.
+// TestASlotIsReadAsTheMessageItHolds: a slot is read as the message it holds, or, if its length is
+// impossible, as a header alone that shows it.
 func TestASlotIsReadAsTheMessageItHolds(t *testing.T) {
 	for length, want := range map[uint32]int{0: 16, 15: 16, 16: 16, 17: 17, 255: 255, 256: 256, 257: 16, 1 << 31: 16} {
 		slot := make([]byte, abi.WindowMessageSize)
@@ -540,8 +540,8 @@ func TestAMessageMayBeReadInParts(t *testing.T) {
 	}
 }
 
-// TestASessionsNumberIsNeverZeroOrTheLast: a driver asks for a session by a number that is neither
-// 0, which is none, nor that of the one that is open.
+// TestASessionsNumberIsNeverZeroOrTheLast: a driver asks for a session by a number that is not 0,
+// which means none, and not the number of the open session.
 func TestASessionsNumberIsNeverZeroOrTheLast(t *testing.T) {
 	for _, c := range []struct{ number, opened, want uint32 }{{7, 0, 7}, {7, 6, 7}, {7, 7, 8}, {0, 0, 1}, {0, 1, 2}, {1<<32 - 1, 1<<32 - 1, 1}} {
 		mem := ring.Mem(make([]byte, Size))
@@ -562,7 +562,7 @@ func TestASessionsNumberIsNeverZeroOrTheLast(t *testing.T) {
 	}
 }
 
-// TestADriverThatWaitsLooksSeldomLater: a driver that waits for its session looks often at first,
+// TestADriverThatWaitsLooksSeldomLater: a driver that waits for its session polls often at first
 // and seldom later.
 func TestADriverThatWaitsLooksSeldomLater(t *testing.T) {
 	var waits []time.Duration
@@ -589,8 +589,8 @@ func TestADriverThatWaitsLooksSeldomLater(t *testing.T) {
 	}
 }
 
-// TestADriverWithoutInterruptsGivesUp: a driver whose interrupts are gone before its session is
-// open gives up.
+// TestADriverWithoutInterruptsGivesUp: a driver gives up if its interrupts end before its session
+// is open.
 func TestADriverWithoutInterruptsGivesUp(t *testing.T) {
 	irq := make(chan struct{})
 	close(irq)
@@ -600,8 +600,8 @@ func TestADriverWithoutInterruptsGivesUp(t *testing.T) {
 	}
 }
 
-// TestADriverWithoutInterruptsLooksOftenWhileMessagesCome: without interrupts a driver looks often
-// while messages come, and ever more seldom when none do.
+// TestADriverWithoutInterruptsLooksOftenWhileMessagesCome: a driver without interrupts polls often
+// while messages come, and ever more seldom while none come.
 func TestADriverWithoutInterruptsLooksOftenWhileMessagesCome(t *testing.T) {
 	mem := make([]byte, Size)
 	b, err := newBlock(mem)
@@ -625,8 +625,8 @@ func TestADriverWithoutInterruptsLooksOftenWhileMessagesCome(t *testing.T) {
 	}
 }
 
-// TestADeadlineThatMovedIsAsIfItHadNotPassed: a deadline that has passed wakes those that wait for
-// it; moved, it is as if it had not.
+// TestADeadlineThatMovedIsAsIfItHadNotPassed: a deadline that has passed wakes its waiters. Once it
+// is moved into the future, it counts as not passed.
 func TestADeadlineThatMovedIsAsIfItHadNotPassed(t *testing.T) {
 	d := newDeadline()
 	if d.passed() {
@@ -662,8 +662,8 @@ func TestADeadlineThatMovedIsAsIfItHadNotPassed(t *testing.T) {
 	}
 }
 
-// TestADeadlineThatPassesWhileItIsMovedCounts: if the old deadline passes while it is moved, those
-// that waited for it are woken, and the new deadline does not count as passed.
+// TestADeadlineThatPassesWhileItIsMovedCounts: if the old deadline passes while it is being moved,
+// its waiters are woken, and the new deadline counts as not passed.
 func TestADeadlineThatPassesWhileItIsMovedCounts(t *testing.T) {
 	d := newDeadline()
 	over, came := d.over, make(chan struct{})
@@ -677,8 +677,8 @@ func TestADeadlineThatPassesWhileItIsMovedCounts(t *testing.T) {
 	<-over
 }
 
-// TestWaitersAreWokenByWhateverTheyWaitFor: a waiter is woken by a look at the block, by the end of
-// the session and by the deadline; by the last two even if they came before the wait.
+// TestWaitersAreWokenByWhateverTheyWaitFor: a poll of the block, the end of the session and the
+// deadline each wake a waiter. The last two do so even if they came before the wait.
 func TestWaitersAreWokenByWhateverTheyWaitFor(t *testing.T) {
 	b := newBench(t)
 	_, device := b.meet(t, b.irq)
@@ -702,8 +702,8 @@ func TestWaitersAreWokenByWhateverTheyWaitFor(t *testing.T) {
 	}
 }
 
-// TestADeviceThatWaitsForRoomSaysSo: a device that waits for room says so in the block, and
-// withdraws that when it has some.
+// TestADeviceThatWaitsForRoomSaysSo: a device that waits for room in a ring says so in the block,
+// and withdraws it once there is room.
 func TestADeviceThatWaitsForRoomSaysSo(t *testing.T) {
 	b := newBench(t)
 	driver, device := b.meet(t, b.irq)
@@ -735,8 +735,8 @@ func TestADeviceThatWaitsForRoomSaysSo(t *testing.T) {
 	}
 }
 
-// TestAClosedListenerAcceptsNobody: one that is closed accepts nobody, and ends the session that
-// waited to be.
+// TestAClosedListenerAcceptsNobody: a closed listener accepts nobody, and ends the session that
+// waited to be accepted.
 func TestAClosedListenerAcceptsNobody(t *testing.T) {
 	b := newBench(t)
 	b.set(abi.ControlHeaderOpen, 5)

@@ -19,9 +19,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// boxed is a load from one box to the other over whatever device the kernel has for that: packets
-// go into the device as they are, past IP and queueing, many with one system call. What counts are
-// the datagrams that the other box's UDP gets to see.
+// boxed is a load from one box to the other over a network device of the kernel. Packets go into
+// the device as they are, past IP and queueing, many with one system call. It counts the datagrams
+// that UDP of the other box receives.
 type boxed struct {
 	t    *boxes
 	fd   int
@@ -60,7 +60,8 @@ func (b *boxes) kernelLoad(w *tunnel, size int) (l *boxed, end func()) {
 
 const loadPort = 0x2000
 
-// wayTo is the calling thread's namespace's: the device, and the neighbour's MAC.
+// wayTo returns the device and the neighbour's MAC by which the calling thread's namespace reaches
+// an address.
 func wayTo(to netip.Addr) (device int, mac net.HardwareAddr, err error) {
 	routes, err := netlink.RouteGet(to.AsSlice())
 	if err != nil || len(routes) == 0 {
@@ -76,7 +77,7 @@ func wayTo(to netip.Addr) (device int, mac net.HardwareAddr, err error) {
 	return device, mac, err
 }
 
-// datagram is an IP packet with one, without its checksum.
+// datagram returns an IP packet with a UDP datagram that has no checksum.
 func datagram(from, to netip.Addr, payload []byte) []byte {
 	p := []byte{0x45, 0}
 	p = binary.BigEndian.AppendUint16(p, uint16(28+len(payload)))
@@ -111,8 +112,8 @@ func (l *boxed) take() int {
 	return l.last - before
 }
 
-// datagramsSeen returns how many datagrams the UDP of the thread's namespace has received, with
-// those that nobody wanted.
+// datagramsSeen returns how many datagrams UDP of the thread's namespace has received, including
+// those for ports that nobody had open.
 func datagramsSeen() (n int, err error) {
 	text, err := os.ReadFile("/proc/thread-self/net/snmp")
 	var names []string

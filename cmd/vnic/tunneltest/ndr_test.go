@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 )
 
-// Of the search.
+// The search for the highest rate.
 const (
 	lossAllowed = 0.001
 	trialTime   = 200 * time.Millisecond
@@ -33,8 +33,9 @@ type load interface {
 	take() int
 }
 
-// ndr is the highest rate found, frames a second, at which a trial loses almost nothing, as RFC
-// 2544 §26.1 searches it. A trial that loses is tried once more: others use this machine too.
+// ndr returns the highest rate, in frames per second, at which a trial loses almost nothing, found
+// by the search of RFC 2544 §26.1. A trial that loses is repeated once, since others use the
+// machine too.
 func ndr(l load, most float64) float64 {
 	low, high := 0.0, most
 	for range trials {
@@ -171,8 +172,8 @@ func own(t testing.TB) (cpus []int) {
 	return cpus
 }
 
-// hurry raises the priority of this session until the benchmark ends, where the kernel schedules by
-// session (sched(7), autogroups).
+// hurry raises the priority of this process's autogroup until the benchmark ends, where the kernel
+// schedules by autogroups (sched(7)).
 func hurry(t testing.TB) {
 	const file = "/proc/self/autogroup"
 	before, err := os.ReadFile(file)

@@ -14,7 +14,8 @@ type message struct {
 	sent uint32
 }
 
-// messages are n times a packet for a neighbour behind a device, as sendMessages takes them.
+// messages returns a packet n times, addressed to a neighbour behind a device, as sendMessages
+// takes it.
 func messages(n, device int, mac net.HardwareAddr, packet []byte) []message {
 	to := &unix.RawSockaddrLinklayer{Family: unix.AF_PACKET, Protocol: binary.NativeEndian.Uint16([]byte{8, 0}), Ifindex: int32(device), Halen: uint8(len(mac))}
 	copy(to.Addr[:], mac)

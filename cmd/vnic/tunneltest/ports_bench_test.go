@@ -15,15 +15,14 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 )
 
-// benchGuest is what the guests of the benchmarks are like: QEMU's longest ring for frames
-// received, its default for those sent. So a port that is behind takes less and loses nothing, as
-// hardware does.
+// benchGuest is the guest of the benchmarks: QEMU's longest ring for received frames, its default
+// for sent ones. A port that falls behind then takes fewer frames and loses none, as hardware does.
 var benchGuest = vhosttest.NetOptions{Merge: true, Size: 1024, SendSize: 256}
 
-// BenchmarkPorts measures ports in guests' memory as RFC 2544 §26.1 does: the highest rate at which
-// no more than lossAllowed of the frames is lost, found by search. The NIC has one processor to
-// itself. One driver of ours has another, on which it polls, sends by one port and receives by
-// another. Beside it, a driver that is not ours on the same processor: DPDK's.
+// BenchmarkPorts measures ports in guests' memory by RFC 2544 §26.1: it searches for the highest
+// rate at which no more than lossAllowed of the frames are lost. The NIC has one processor to
+// itself. Our own driver polls on another processor, sends through one port and receives through
+// another. Beside it, on the same processor, runs a driver by others: DPDK's.
 func BenchmarkPorts(b *testing.B) {
 	for _, bc := range []struct {
 		metric string
@@ -59,9 +58,10 @@ func BenchmarkPorts(b *testing.B) {
 	}
 }
 
-// bounced is how many frames a second a NIC carries between two ports of one testpmd, on a
-// processor of its own, which sends each back; 0 without testpmd. One that loses frames is
-// replaced: fewer would go round, and in the end none. If each of several does there is no figure.
+// bounced returns how many frames per second a NIC carries between two ports of one testpmd, which
+// has a processor of its own and sends each frame back; 0 without testpmd. A testpmd that loses
+// frames is replaced, because ever fewer would circulate. If several in a row lose some, there is
+// no figure.
 func bounced(b *testing.B, dir string, size, cpu int) float64 {
 	b.Helper()
 	if !hasPMD() {
@@ -81,7 +81,7 @@ func bounced(b *testing.B, dir string, size, cpu int) float64 {
 // together are half of what a ring holds, so that no port has to drop any.
 const aroundBursts = 8
 
-// bounce measures with one testpmd.
+// bounce takes one measurement with one testpmd.
 func bounce(t testing.TB, dir string, size, cpu int) (pps float64, err error) {
 	one, two := pmdOptions{mac: vnictest.MACOf(1, 3), socket: vnictest.PortSocket(dir, 1, 3)}, pmdOptions{mac: vnictest.MACOf(1, 4), socket: vnictest.PortSocket(dir, 1, 4)}
 	one.peer, two.peer = gatewayOf(one.mac), gatewayOf(two.mac)
@@ -107,8 +107,8 @@ func bounce(t testing.TB, dir string, size, cpu int) (pps float64, err error) {
 	return 2 * float64(after-before) / took.Seconds(), nil // as many by the other port
 }
 
-// warm sends frames until some have gone back and forth. Nothing tells DPDK's driver when the NIC
-// serves its rings. What it sends before is lost, and with it everything that goes round.
+// warm sends frames until some have gone back and forth. DPDK's driver cannot know when the NIC
+// begins to serve its rings: frames sent before that are lost and do not circulate.
 func (p *pmd) warm() {
 	const burst = 32 // frames that a port sends first
 	sent := 0
@@ -124,11 +124,11 @@ func (p *pmd) warm() {
 	})
 }
 
-// BenchmarkPortsTunnel is BenchmarkPorts through two NICs, processes of their own, whose uplinks
-// are TAPs on one bridge: driver, ring, seal, kernel, seal, ring, driver, all on the processors
-// that there are. Beside it, in turn and over the same bridge: our TAP ports, wireguard-go, and the
-// kernel's VXLAN, which does not encrypt. Those are driven by the same search, through the kernel's
-// own devices.
+// BenchmarkPortsTunnel is BenchmarkPorts through two NICs, each a process of its own, whose uplinks
+// are TAPs on one bridge: driver, ring, seal, kernel, seal, ring, driver share the machine's
+// processors. Beside it, in turn and over the same bridge, run our TAP ports, wireguard-go, and the
+// kernel's VXLAN, which does not encrypt. The same search drives those through devices of the
+// kernel.
 func BenchmarkPortsTunnel(b *testing.B) {
 	vnictest.RequireRoot(b)
 	vnictest.Program(b)
@@ -176,7 +176,7 @@ func (b *boxes) portGuests(w *tunnel) (s [2]*vnictest.PortGuest) {
 	return s
 }
 
-// Of the searches through tunnels.
+// The searches through tunnels.
 const (
 	ndrRounds = 3
 	ndrMost   = 4e6
@@ -187,7 +187,7 @@ var ndrCases = []struct {
 	size   int
 }{{"ndr64_pps", 64}, {"ndr1400_pps", 1400}}
 
-// ndr searches for the rate that a tunnel carries.
+// ndr returns the highest rate that a tunnel carries.
 func (b *boxes) ndr(w *tunnel, size int) float64 {
 	b.t.Helper()
 	l, end := b.kernelLoad(w, size)

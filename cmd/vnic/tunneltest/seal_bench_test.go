@@ -20,17 +20,17 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// sealRounds is more than others need: what other guests of the host do to its
-// memory changes a packet's time by a third, and the cipher's by as much at other times.
+// sealRounds is more than other benchmarks need: other virtual machines on the host slow its memory
+// down, which changes a packet's time by up to a third, and the cipher's as much at other moments.
 const sealRounds = 11
 
-// BenchmarkTunnelSealCPU is the processor time, user and system, that two `vnic run`
-// take for each sealed packet of 4 KiB, over that of AES-GCM seal and open of
-// 4 KiB alone. 64 KiB WRITEs between two clients, which are processes of their
-// own and not counted; underlay MTU 9000. Both NICs' threads are on one processor,
-// as NICs of two machines are: on two of one machine (apart) each frame's memory
-// goes from one to the other and back. Without superframes: singly. Each round
-// measures the cipher alone before each way; what is reported is the median.
+// BenchmarkTunnelSealCPU measures the processor time, user and system, that two `vnic run` take for
+// each sealed packet of 4 KiB, divided by that of AES-GCM alone to seal and open 4 KiB. Two
+// clients, processes of their own whose time does not count, exchange WRITEs of 64 KiB at an
+// underlay MTU of 9000. Both NICs' threads share one processor, because two processors of one
+// machine (apart) would move each frame's memory between their caches, which NICs of two machines
+// do not. "singly" is without superframes. Each round measures the cipher before each variant; the
+// report is the median.
 func BenchmarkTunnelSealCPU(b *testing.B) {
 	vnictest.RequireRoot(b)
 	const metric = "tunnel/seal4k_cpu_over_cipher"
@@ -68,7 +68,7 @@ func BenchmarkTunnelSealCPU(b *testing.B) {
 	})
 }
 
-// sealedPacket is what both NICs take for one packet of n WRITEs.
+// sealedPacket returns the processor time of both NICs for one packet, measured over n WRITEs.
 func (b *boxes) sealedPacket(w *tunnel, n int) time.Duration {
 	b.t.Helper()
 	taken := func() (sum time.Duration) {
@@ -91,9 +91,9 @@ func (b *boxes) sealedPacket(w *tunnel, n int) time.Duration {
 	return took
 }
 
-// write64K has a client of the first NIC write 64 KiB n times to one of the
-// second, 64 at a time, asleep while it waits for every 32nd: to wake it is the
-// NIC's work, and up to 19 µs of a processor on a virtual machine.
+// write64K lets a client of the first NIC write 64 KiB n times to one of the second, with 64 WRITEs
+// outstanding. It sleeps until every 32nd completes: waking it is the NIC's work and costs up to 19
+// µs of a processor on a virtual machine.
 func (b *boxes) write64K(w *tunnel, n int) {
 	b.t.Helper()
 	perf := func(box int, args ...string) *exec.Cmd {

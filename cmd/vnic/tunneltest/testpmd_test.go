@@ -45,7 +45,7 @@ type pmdOptions struct {
 	twin   *pmdOptions // of a second port; what comes by a port leaves by the same
 }
 
-// device is how DPDK is told of the port number n.
+// device returns DPDK's argument for port number n.
 func (o *pmdOptions) device(n int) string {
 	d := fmt.Sprintf("net_virtio_user%d,path=%s,queues=1,queue_size=1024,mac=%s", n, o.socket, macText(o.mac))
 	if o.server {
@@ -142,7 +142,7 @@ func (p *pmd) await(what string, from int) {
 	})
 }
 
-// do runs a command and returns its output once that has a text.
+// do runs a command and returns its output once it contains a text.
 func (p *pmd) do(command, await string) string {
 	p.t.Helper()
 	from := len(p.text())
@@ -167,7 +167,7 @@ func (p *pmd) counts() map[string]int {
 
 var pmdDropped = regexp.MustCompile(`TX-dropped: (\d+)`)
 
-// dropsOf is how many frames the ports could not send, by what testpmd says of them when it stops.
+// dropsOf returns how many frames the ports could not send, as testpmd reports when it stops.
 func dropsOf(said string) (n int) {
 	for _, f := range pmdDropped.FindAllStringSubmatch(said, -1) {
 		k, _ := strconv.Atoi(f[1])

@@ -19,7 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// Bounds of a comparison: rounds in which each way is measured once.
+// Limits of a comparison. Each round measures each tunnel once.
 const (
 	tunnelRounds = 7
 	tcpSeconds   = "1"
@@ -33,12 +33,11 @@ type tunnelCase struct {
 	rest     bool   // UDP and ping as well
 }
 
-// BenchmarkTunnel compares ways for plain IP from one network namespace to
-// another, all over one Linux bridge of one MTU: two NICs with function ports
-// and sealed superframes, each NIC's thread on a processor of its own; the same
-// left to the scheduler, and without superframes; wireguard-go, the kernel's VXLAN
-// without encryption, and the bridge alone. Each round measures all of them in
-// turn; what is reported is the median.
+// BenchmarkTunnel compares tunnels for plain IP from one network namespace to another, all over one
+// Linux bridge of one MTU: two NICs with function ports and sealed superframes, each NIC's thread
+// on a processor of its own; the same left to the scheduler, and without superframes; wireguard-go;
+// the kernel's VXLAN without encryption; and the bridge alone. Each round measures all of them in
+// turn. The report is the median.
 func BenchmarkTunnel(b *testing.B) {
 	for _, bc := range []tunnelCase{
 		{mtu: 1500, tcp: "tunnel/tcp_gbps", rest: true},
@@ -106,9 +105,9 @@ func compareTunnels(b *testing.B, bc tunnelCase, wireguard string) {
 	samples.report(b)
 }
 
-// limit adds what cipher and bridge, each of which is measured alone, would let pass of TCP
-// together, Gbit/s, and how much of that our tunnel does. Two processors do both: the bridge's rate
-// is that of two, and what a packet takes to seal and to open is shared between them.
+// limit adds the rate of TCP, in Gbit/s, that cipher and bridge together would allow, computed from
+// each one's rate alone, and our tunnel's share of it. Two processors do the work of both: the
+// bridge's rate is that of two, and the two share the time that a packet takes to seal and open.
 func (s samples) limit(bc tunnelCase, cipher float64) {
 	at := strings.TrimPrefix(bc.tcp, "tunnel/tcp_gbps")
 	perBit := 1/vnictest.Median(s[bc.tcp+"@bridge"]) + cipher/2/float64(8*bc.mtu)
@@ -190,9 +189,9 @@ func (b *boxes) iperf(w *tunnel, args ...string) (r iperf) {
 	return r
 }
 
-// unpaced has sockets in the boxes begin with Reno, which every namespace may choose. Where the
-// machine's default is BBR they would be paced for good, by a timer for each frame, whatever
-// algorithm they are given later.
+// unpaced makes Reno the default of sockets in the boxes, which every namespace may choose. Where
+// the machine's default is BBR, sockets would stay paced by a timer for each frame, even after
+// another algorithm is chosen for them.
 func (b *boxes) unpaced() {
 	b.t.Helper()
 	for _, s := range b.spaces {

@@ -29,8 +29,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// tunnel is a way from one box to the other across a bridge. Its ends have the
-// addresses boxAddress(net, 1) and boxAddress(net, 2).
+// tunnel leads from one box to the other across a bridge. Its ends have the addresses
+// boxAddress(net, 1) and boxAddress(net, 2).
 type tunnel struct {
 	name string // of the peer; "" is ours
 	net  int    // tells the tunnels' addresses apart
@@ -84,8 +84,8 @@ func (b *boxes) must(err error) {
 	}
 }
 
-// wires connects each box to the bridge by a veth. The ends in the boxes have the name and these
-// addresses; nil: none.
+// wires connects each box to the bridge by a veth. The ends in the boxes have that name and these
+// addresses, or none if nil.
 func (b *boxes) wires(name string, addresses func(box int) string) {
 	b.t.Helper()
 	for i, s := range b.spaces {
@@ -104,13 +104,13 @@ func (b *boxes) wires(name string, addresses func(box int) string) {
 	}
 }
 
-// bridge returns a way without a tunnel: veths and a bridge.
+// bridge returns a path without a tunnel: veths and a bridge.
 func (b *boxes) bridge(net int) *tunnel {
 	b.wires("plain", func(box int) string { return boxAddress(net, box) })
 	return &tunnel{name: "bridge", net: net}
 }
 
-// vxlan returns a way over the kernel's VXLAN, which does not encrypt.
+// vxlan returns a tunnel of the kernel's VXLAN, which does not encrypt.
 func (b *boxes) vxlan(n int) *tunnel {
 	under := func(box int) string { return fmt.Sprintf(boxUnderlay, n, box) }
 	b.wires("vxu", under)
@@ -143,7 +143,7 @@ func buildWireguard(t testing.TB) (program string) {
 	return program
 }
 
-// wireguard returns a way over a wireguard-go in each box.
+// wireguard returns a tunnel of a wireguard-go in each box.
 func (b *boxes) wireguard(n int, program string) *tunnel {
 	b.t.Helper()
 	under := func(box int) string { return fmt.Sprintf(boxUnderlay, n, box) }
@@ -157,7 +157,7 @@ func (b *boxes) wireguard(n int, program string) *tunnel {
 		b.must(err)
 	}
 	for i, s := range b.spaces {
-		// Its sockets have one folder for all network namespaces.
+		// All network namespaces share the folder of its sockets.
 		name := fmt.Sprintf(wireguardName, i, os.Getpid()%100000)
 		var p *labkit.Process
 		b.must(s.Do(func() (err error) {
@@ -190,8 +190,8 @@ const wireguardName = "vnwg%d-%d"
 
 const wireguardSockets = "/var/run/wireguard/"
 
-// removeStaleSockets removes the sockets of benchmarks that were killed: those with such a name on
-// which nobody listens.
+// removeStaleSockets removes the sockets that killed benchmarks left: those with such a name and no
+// listener.
 func removeStaleSockets() {
 	list, _ := filepath.Glob(wireguardSockets + "vnwg*.sock")
 	for _, s := range list {
@@ -350,7 +350,7 @@ func (o vnicOptions) uplink(n, box int) string {
 }
 
 // connect gives the boxes a wire for NICs that run inside: with addresses, or in a bridge for TAPs.
-// Connection managers have an address of their own on it.
+// The NICs' connection managers have addresses of their own on it.
 func (b *boxes) connect(n int, udp bool) {
 	b.t.Helper()
 	wire, bridge := fmt.Sprintf("w%d-", n), fmt.Sprintf("br%d", n)
@@ -384,7 +384,7 @@ func (o vnicOptions) threads(box int) string {
 	}
 }
 
-// on returns a command line that keeps a command on these processors; nil: on any.
+// on returns a command line that keeps a command on these processors, or on any if nil.
 func on(processors []int, argv ...string) []string {
 	if processors == nil {
 		return argv

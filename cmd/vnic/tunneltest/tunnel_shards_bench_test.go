@@ -24,12 +24,12 @@ const (
 	shardsStreams = 4
 )
 
-// BenchmarkTunnelShards reports what a second processor brings plain IP: four TCP streams through
-// the tunnel, each between functions of its own; both NICs with one shard each, and all iperf3, on
-// one processor, beside the same on two processors, with two shards for each NIC, two streams on
-// each shard and their iperf3 on its processor. Both ways take turns, and the figure is the median
-// of the pairs. On a machine that others use the rate means little; what the processors spent for a
-// byte (…_cpu, two over one) still does.
+// BenchmarkTunnelShards reports what a second processor brings plain IP. Four TCP streams go
+// through the tunnel, each between functions of its own. On one processor run both NICs, with one
+// shard each, and all iperf3. On two processors each NIC has two shards, and each shard's two
+// streams have their iperf3 on its processor. Both take turns, and the figure is the median of the
+// pairs. On a machine that others use, the rate means little; the processor time for a byte (…_cpu,
+// two over one) does.
 func BenchmarkTunnelShards(b *testing.B) {
 	vnictest.RequireRoot(b)
 	for _, tool := range []string{"iperf3", "taskset"} {
@@ -104,8 +104,8 @@ func (w *shardedTunnel) beside(stream int) []int {
 	return []int{w.processors[vf%len(w.processors)]}
 }
 
-// carried is what all streams together achieved: bits per second, and ns of processor time per
-// byte.
+// carried is what all streams together achieved: bits per second, and processor time per byte in
+// ns.
 type carried struct{ rate, spent float64 }
 
 func (w *shardedTunnel) run(x *boxes) (c carried) {
@@ -149,7 +149,7 @@ func (w *shardedTunnel) steered(x *boxes) uint64 {
 	return c["shard.steered"] + c["gateway.handed_over"]
 }
 
-// spent returns the processor time of the NICs, the servers and all clients that have ended.
+// spent returns the processor time of the NICs, of the servers and of all clients that have ended.
 func (w *shardedTunnel) spent(t testing.TB) (sum time.Duration) {
 	t.Helper()
 	for _, p := range slices.Concat(w.nics[:], w.servers) {

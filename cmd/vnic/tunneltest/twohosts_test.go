@@ -53,7 +53,7 @@ type network interface {
 	// uplink returns a NIC's section uplink, and underlay where its peer finds it.
 	uplink(i int) string
 	underlay(i int) string
-	// nic returns what else a NIC's configuration has in its section nic.
+	// nic returns further keys of the section nic of a NIC's configuration.
 	nic() string
 	// room returns the MTU of a guest.
 	room() int
@@ -84,7 +84,7 @@ func (b *bridged) join(p *pairOfHosts) error {
 			if err := tap.NewBridge("br0", bridgedMTU); err != nil {
 				return err
 			}
-			// With a MAC of its own a bridge does not take that of a port that comes.
+			// A bridge with a MAC of its own does not adopt that of a new port.
 			br0, err := netlink.LinkByName("br0")
 			if err != nil {
 				return err
@@ -252,7 +252,7 @@ func (p *pairOfHosts) rdma(count int) (wait func() [2]string) {
 	}
 }
 
-// stream is a TCP connection between the guests. Each byte depends on its position; both ends send
+// stream is a TCP connection between the guests. Each byte depends on its position. Both ends send
 // and check all the time.
 type stream struct {
 	conns    [2]net.Conn
@@ -262,7 +262,7 @@ type stream struct {
 	sent     chan int64 // of each end, when it has stopped
 }
 
-// streamPause lets others have the processor between two writes.
+// streamPause leaves the processor to others between two writes.
 const streamPause = 2 * time.Millisecond
 
 func (p *pairOfHosts) stream() *stream {
@@ -289,7 +289,7 @@ func (p *pairOfHosts) stream() *stream {
 	return s
 }
 
-// fillStream writes what the stream of an end has at a position.
+// fillStream fills a buffer with what an end's stream has at a position.
 func fillStream(b []byte, end int, position int64) {
 	for i := 0; i < len(b); i += 8 {
 		binary.LittleEndian.PutUint64(b[i:], uint64(position+int64(i))*0x9e3779b97f4a7c15+uint64(end))
@@ -332,7 +332,7 @@ func (s *stream) check(end int) {
 	}
 }
 
-// moves waits until both ends have received more.
+// moves waits until both ends have received more bytes.
 func (s *stream) moves(t testing.TB, when string) {
 	t.Helper()
 	before := [2]int64{s.received[0].Load(), s.received[1].Load()}
@@ -365,10 +365,10 @@ func (s *stream) finish(t testing.TB) {
 	t.Logf("TCP: %d bytes, every one checked", total)
 }
 
-// TestTwoHosts carries RDMA and a TCP connection at once between two hosts while
-// the keys rotate every second, the network gets bad, the uplink and the wire go
-// down, and a NIC restarts. Nothing is lost that TCP and Falcon do not recover;
-// RDMA connections end with their NIC and are made anew, the TCP connection stays.
+// TestTwoHosts carries RDMA and a TCP connection at once between two hosts while the keys rotate
+// every second, the network loses and delays packets, the uplink and the wire go down, and a NIC
+// restarts. TCP and Falcon recover all losses. RDMA connections end with their NIC and are made
+// again; the TCP connection stays.
 func TestTwoHosts(t *testing.T) { betweenHosts(t, &bridged{}) }
 
 func betweenHosts(t *testing.T, n network) {

@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/perf"
 )
 
-// uplinkRounds is how often each way is measured.
+// uplinkRounds is how often each kind of uplink is measured.
 const uplinkRounds = 7
 
 // BenchmarkUplink compares the two kinds of uplink: NICs in two network namespaces with a veth
@@ -83,8 +83,8 @@ func compareUplinks(b *testing.B, mtu int, wireguard string) {
 	samples.report(b)
 }
 
-// perf has a client of the first NIC measure against one of the second, and returns MB/s or, of a
-// latency, µs.
+// perf lets a client of the first NIC measure against one of the second. It returns MB/s, or µs for
+// a latency.
 func (b *boxes) perf(w *tunnel, test string, args ...string) float64 {
 	b.t.Helper()
 	command := func(box int, more ...string) *exec.Cmd {

@@ -105,7 +105,7 @@ func (r *routed) join(p *pairOfHosts) (err error) {
 	return err
 }
 
-// route gives a host its way to the other one.
+// route gives a host its route to the other one.
 func (r *routed) route(i int) error {
 	return onLink("wire", func(l netlink.Link) error {
 		for _, gw := range []string{r.gateway(i), fmt.Sprintf("fd96:0:0:%d::1", i+1)} {
@@ -117,13 +117,13 @@ func (r *routed) route(i int) error {
 	})
 }
 
-// wire sets the router's end: so the hosts keep their routes.
+// wire sets the router's end of the wire, so that the hosts keep their routes.
 func (r *routed) wire(set func(netlink.Link) error) error {
 	return r.router.Do(func() error { return onLink("r0", set) })
 }
 
-// TestLongTwoHostsByUDP is TestTwoHosts with uplinks by UDP, over either IP version and MTU, through a
-// router.
+// TestLongTwoHostsByUDP is TestTwoHosts with uplinks by UDP, over either IP version and MTU,
+// through a router.
 func TestLongTwoHostsByUDP(t *testing.T) {
 	for _, r := range []*routed{{mtu: 1500}, {mtu: 9000, v6: true, shards: 2}} {
 		t.Run(fmt.Sprintf("mtu %d IPv6 %v", r.mtu, r.v6), func(t *testing.T) { betweenHosts(t, r) })
