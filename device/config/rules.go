@@ -45,7 +45,7 @@ func oneOf(r *report, path, value string, choices ...string) {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// usable reports whether a can be a station's address.
+// usable reports whether a host can have the address a.
 func usable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a != broadcast
 }

@@ -15,8 +15,8 @@ import (
 
 const anyNIC = "nic: {host: 1}\nuplink: {name: vnic1, address: 10.0.0.1/24}\n"
 
-// TestNoStation: each kind of address that a station cannot have is refused.
-func TestNoStation(t *testing.T) {
+// TestAddressesThatNoHostCanHaveAreRefused: unspecified, loopback, multicast and broadcast ones.
+func TestAddressesThatNoHostCanHaveAreRefused(t *testing.T) {
 	for _, a := range []string{"0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "::", "::1", "ff02::1"} {
 		for path, yaml := range map[string]string{
 			"functions[0].address":                  "functions: [{pf: 0, tenant: 1, address: '$'}]\n",

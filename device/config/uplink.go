@@ -48,15 +48,15 @@ type Uplink struct {
 	Queues      int            `yaml:"queues" use:"1 to 16" doc:"tap: queues of the device (native), at least one for each of nic.shards: with several, senders on different processors do not wait for each other"`
 	Address     netip.Prefix   `yaml:"address" default:"required for tap" doc:"tap: the NIC's own underlay address with its prefix length, IPv4 or IPv6; not the host kernel's"`
 	Gateway     netip.Addr     `yaml:"gateway" default:"none" doc:"tap: router to peers outside that network"`
-	Neighbours  []Neighbour    `yaml:"neighbours" doc:"stations of the uplink's network whose MAC addresses are known"`
+	Neighbours  []Neighbour    `yaml:"neighbours" doc:"neighbours on the uplink's network whose MAC addresses are fixed"`
 	Keepalive   time.Duration  `yaml:"keepalive" use:"0s, or 1s to 10m" doc:"udp: for a NIC behind NAT, time between two signs of life to each peer; everything is sent from the port of listen then; 0s: none"`
 	Impair      Impair         `yaml:"impair" doc:"a bad network, for tests; vnic inject link changes it while the NIC runs"`
 }
 
-// Neighbour is a station of the uplink's network with a fixed MAC: no ARP or neighbour discovery
+// Neighbour is a neighbour on the uplink's network with a fixed MAC: no ARP or neighbour discovery
 // message changes it.
 type Neighbour struct {
-	Address netip.Addr `yaml:"address" default:"required" doc:"a station of the uplink's network whose MAC address is known: it is not asked for, and no message changes it"`
+	Address netip.Addr `yaml:"address" default:"required" doc:"the neighbour whose MAC address is fixed: the NIC does not ask for it, and no message changes it"`
 	MAC     MAC        `yaml:"mac" default:"required" doc:"its MAC address"`
 }
 
@@ -269,13 +269,13 @@ func (u *Uplink) checkNeighbours(r *report) {
 		case !n.Address.IsValid():
 			r.add(path+".address", "missing", "write a peer's uplink.address without the prefix length, or the gateway's")
 		case u.Address.IsValid() && (!u.Address.Contains(n.Address) || n.Address == u.Address.Addr() || !usable(n.Address)):
-			r.add(path+".address", fmt.Sprintf("%s is no other station of %s", n.Address, u.Address.Masked()), "list peers and the gateway of the uplink's own network")
+			r.add(path+".address", fmt.Sprintf("%s is not another address of %s", n.Address, u.Address.Masked()), "list peers and the gateway of the uplink's own network")
 		case seen[n.Address]:
 			r.add(path+".address", fmt.Sprintf("%s is listed twice", n.Address), "remove one")
 		}
 		seen[n.Address] = true
 		if n.MAC.IsZero() || n.MAC[0]&1 != 0 {
-			r.add(path+".mac", fmt.Sprintf("%s is no station's address", n.MAC), "write its MAC address, as 02:56:4e:ff:00:02")
+			r.add(path+".mac", fmt.Sprintf("%s is not a unicast MAC address", n.MAC), "write its MAC address, as 02:56:4e:ff:00:02")
 		}
 	}
 }

@@ -297,7 +297,7 @@ func TestRulesOfTheFileHoldWhileItRuns(t *testing.T) {
 		"a router's address":        {"tenant: 7, address: 10.0.0.254", map[string]string{"tenant": "7", "address": "10.0.0.254"}, abi.StatusAddressInUse},
 		"another's address":         {"tenant: 7, address: 10.0.0.11", map[string]string{"tenant": "7", "address": "10.0.0.11"}, abi.StatusAddressInUse},
 		"another port's address":    {"tenant: 7, address: 10.0.0.12", map[string]string{"tenant": "7", "address": "10.0.0.12"}, abi.StatusAddressInUse},
-		"no station's address":      {"tenant: 7, address: 224.0.0.1", map[string]string{"tenant": "7", "address": "224.0.0.1"}, abi.StatusInvalidArgument},
+		"a multicast address":       {"tenant: 7, address: 224.0.0.1", map[string]string{"tenant": "7", "address": "224.0.0.1"}, abi.StatusInvalidArgument},
 		"the uplink's MAC":          {free + ", mac: 02:00:00:00:00:01", map[string]string{"tenant": "7", "address": "10.0.0.13", "mac": "02:00:00:00:00:01"}, abi.StatusAddressInUse},
 		"another's MAC":             {free + ", mac: 02:00:00:00:00:11", map[string]string{"tenant": "7", "address": "10.0.0.13", "mac": "02:00:00:00:00:11"}, abi.StatusAddressInUse},
 		"another port's MAC":        {free + ", mac: 02:00:00:00:00:12", map[string]string{"tenant": "7", "address": "10.0.0.13", "mac": "02:00:00:00:00:12"}, abi.StatusAddressInUse},
