@@ -4,6 +4,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/queues"
@@ -141,14 +142,26 @@ func (s *windowSession) Watch(f func(queues.Regions)) (stop func()) { return s.r
 // Bell implements queues.Ringer.
 func (s *windowSession) Bell(function uint32) (queues.Bell, error) { return s.bell(function) }
 
+// socket is a stream to which the device can write without a goroutine: whoever waits for an event
+// is told of it from the shard's thread.
+type socket interface {
+	net.Conn
+	syscall.Conn
+}
+
 // mappedSession is a session whose memory is mapped for it alone, until Close.
 type mappedSession struct {
-	net.Conn
+	socket
 	peer  queues.Peer
 	ram   ram
 	maps  []*guestmem.Mapping
 	close sync.Once
 }
+
+var (
+	_ queues.Session = (*mappedSession)(nil)
+	_ syscall.Conn   = (*mappedSession)(nil)
+)
 
 // Peer implements queues.Session.
 func (s *mappedSession) Peer() queues.Peer { return s.peer }
@@ -159,7 +172,7 @@ func (s *mappedSession) Watch(f func(queues.Regions)) (stop func()) { return s.r
 // Close closes the stream at once. The memory is unmapped after the watchers have released it.
 // Close does not wait for that, since a watcher may be waiting for the caller of Close.
 func (s *mappedSession) Close() error {
-	err := s.Conn.Close()
+	err := s.socket.Close()
 	s.close.Do(func() {
 		go func() {
 			s.ram.set(queues.Regions{})

@@ -259,7 +259,7 @@ func newUnixSession(conn *net.UnixConn, transport string, memory *guestmem.Budge
 		return nil, err
 	}
 	peer.Transport = transport
-	s := &mappedSession{Conn: conn, peer: peer, maps: maps}
+	s := &mappedSession{socket: conn, peer: peer, maps: maps}
 	s.ram.set(queues.NewRegions(regions))
 	return s, nil
 }

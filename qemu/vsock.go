@@ -104,7 +104,11 @@ func (a *kernelAttachment) session(c net.Conn) (*mappedSession, error) {
 	if !ok {
 		return nil, fmt.Errorf("peer has address %v, want a vsock address", c.RemoteAddr())
 	}
-	s := &mappedSession{Conn: c, peer: queues.Peer{Transport: "vsock", CID: addr.ContextID}}
+	stream, ok := c.(socket)
+	if !ok {
+		return nil, fmt.Errorf("%T is no socket", c)
+	}
+	s := &mappedSession{socket: stream, peer: queues.Peer{Transport: "vsock", CID: addr.ContextID}}
 	if g, ok := a.rams[addr.ContextID]; ok {
 		var err error
 		if s.maps, err = g.mapInto(&s.ram); err != nil {

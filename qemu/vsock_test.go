@@ -188,7 +188,7 @@ func (failing) Accept() (net.Conn, error) { return nil, syscall.EMFILE }
 
 // from is a connection from a peer address.
 type from struct {
-	net.Conn
+	socket
 	addr   net.Addr
 	closed bool
 }
