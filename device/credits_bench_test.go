@@ -69,8 +69,8 @@ func quietVF(b *testing.B, shards int, ending string) {
 		share := min(1, busy.rate*float64(every)/1e9/quietSize)
 		add("credits/quiet_vf_share"+ending, share)
 		add("credits/quiet_vf_p99_over_idle"+ending, float64(busy.p99)/float64(idle.p99))
-		add("credits/quiet_vf_p99_us"+ending, float64(busy.p99)/1e3)
-		add("credits/quiet_vf_p99_us"+ending+"@idle", float64(idle.p99)/1e3)
+		add("credits/quiet_vf_p99"+ending+"_us", float64(busy.p99)/1e3)
+		add("credits/quiet_vf_p99"+ending+"_us@idle", float64(idle.p99)/1e3)
 		b.Logf("flood alone %.0f MB/s, every %v: idle p50 %v p99 %v, under flood p50 %v p99 %v, share %.3f",
 			capacity/1e6, every, idle.p50, idle.p99, busy.p50, busy.p99, share)
 	}

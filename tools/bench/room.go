@@ -30,7 +30,7 @@ var allRooms = []room{
 	{name: "falcon", also: "sim", packages: []string{"falcon/wire", "falcon/cc", "falcon", "falcon/sim", "cmd/vnic/sim/scenario", "falcon/cm"}},
 	{
 		name:     "tunnel",
-		packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/gateway", "device/capture", "device", "cmd/vnic/tunneltest:Tunnel"},
+		packages: []string{"falcon/psp", "device/underlay", "device/fabric", "device/tap", "device/gateway", "device/capture", "cmd/vnic/tunneltest:Tunnel"},
 		needs:    "iperf3", install: "apt-get install iperf3",
 	},
 	{
@@ -38,7 +38,7 @@ var allRooms = []room{
 		needs: "iperf3", install: "apt-get install iperf3",
 	},
 	{name: "ports", packages: []string{"qemu/virtqueue", "cmd/vnic/tunneltest:Ports"}},
-	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/rof/wire", "rdma", "device"}},
+	{name: "rdma", packages: []string{"queues", "queues/ring", "queues/abi", "rdma/rof/wire", "rdma", "device:DataPath|Shards"}},
 	{
 		name: "roce", packages: []string{"rdma:RoCE", "device:RoCE", "cmd/vnic/linuxtest:RoCE"},
 		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
@@ -47,10 +47,10 @@ var allRooms = []room{
 		name: "driver", packages: []string{"cmd/vnic/linuxtest:Driver", "cmd/vnic/linuxtest:Pyverbs"},
 		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
-	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device"}},
+	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device:QuietVF"}},
 	{
 		name:     "guest",
-		packages: []string{"qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device", "cmd/vnic/guest:Guest|Vfio", "cmd/vnic/linuxtest:RXE"},
+		packages: []string{"qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device:BareGuests|Doorbell", "cmd/vnic/guest:Guest|Vfio", "cmd/vnic/linuxtest:RXE"},
 		needs:    "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
 }
