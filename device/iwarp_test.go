@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/conform"
 )
 
 // iwarpWorld runs f with two NICs whose functions use iWARP.
@@ -130,5 +132,29 @@ func TestIWARPInsideANICEndsWithADriver(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestConformanceOverIWARP: the conformance kit's checks of iWARP (DEV-970, DEV-971, DEV-972, DEV-973)
+// pass, and other functions do not offer it.
+func TestConformanceOverIWARP(t *testing.T) {
+	run := func(w *world) map[conform.Outcome]int {
+		r, err := conform.Run(t.Context(), conform.Config{URL: "unix://" + w.sockets[0] + "?function=pf0.vf1", Match: regexp.MustCompile(`^iwarp\.`)})
+		must(t, err)
+		n := map[conform.Outcome]int{}
+		for _, x := range r.Results {
+			if n[x.Outcome]++; x.Outcome == conform.Failed {
+				t.Errorf("%s: %s", x.Name, x.Detail)
+			}
+		}
+		return n
+	}
+	iwarpWorld(t, func(w *world) {
+		if n := run(w); n[conform.Passed] == 0 || n[conform.Skipped] != 0 {
+			t.Errorf("%v", n)
+		}
+	})
+	if n := run(newWorld(t)); n[conform.Passed] != 0 || n[conform.Skipped] == 0 {
+		t.Errorf("a function without iWARP: %v", n)
 	}
 }

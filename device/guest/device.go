@@ -22,6 +22,15 @@ type Settings struct {
 	Window    queues.Window // part of its guest's memory that it may reach; zero: all of it
 	MaxTxRate uint64        // Mbit/s; 0: no limit
 	Addresses []netip.Addr  // addresses that the configuration gives it in its tenant
+	IWARP     bool          // connections are iWARP's
+}
+
+// Features returns the features that a function with these settings offers.
+func (s *Settings) Features() uint64 {
+	if s.IWARP {
+		return Features | abi.FeatureIWARP
+	}
+	return Features
 }
 
 // Connections manages the connections of a function, as far as its driver's actions concern them.
@@ -152,6 +161,7 @@ func (f *Device) Attach(b *Binding) abi.Status {
 		_ = f.Lifecycle.Apply(pfvf.Reset)
 	}
 	b.device, f.driver = f, b
+	b.Features &= f.is.Features()
 	f.violations.Begin()
 	return abi.StatusOK
 }

@@ -46,7 +46,7 @@ func (f Registers) Value(offset uint32) uint64 {
 	case abi.RegVersion:
 		return abi.VersionMajor<<16 | abi.VersionMinor
 	case abi.RegFeatures:
-		return Features
+		return f.is.Features()
 	case abi.RegFunction:
 		return uint64(f.ID)
 	case abi.RegFunctionType:

@@ -256,7 +256,7 @@ func (f *member) adopt(now falcon.Time) {
 	limits := functionLimits(&c.Limits, f.set.cfg.RDMA.MTU)
 	f.conns.SetLimits(&limits)
 	f.set.falcon.engine.SetWeight(uint32(f.ID), int(c.Weight))
-	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses()}
+	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses(), IWARP: f.transport() == config.TransportIWARP}
 	if w := c.DMAWindow; w != nil {
 		is.Window = queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
 	}

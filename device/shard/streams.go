@@ -397,7 +397,7 @@ func (c *call) queuePair() *verbs.QP {
 }
 
 func (c *call) settings(q *verbs.QP, private []byte) *transport.StreamSettings {
-	return &transport.StreamSettings{CRC: true, IRD: int(q.IRD()), ORD: int(q.IRD()), Private: private}
+	return &transport.StreamSettings{CRC: true, IRD: int(q.IRD()), ORD: int(q.ORD()), Private: private}
 }
 
 // attach gives the connection to its queue pair.
@@ -422,13 +422,14 @@ func (c *call) attach(now falcon.Time, q *verbs.QP) abi.Status {
 
 // established is called when the peer has accepted.
 func (c *call) established(now falcon.Time) {
-	private := string(c.stream.Peer().Private)
+	is := *c.stream.Peer()
+	private := string(is.Private)
 	q := c.p.verbs().QP(c.qpn)
 	if q == nil || c.attach(now, q) != abi.StatusOK {
 		c.stream.Close(now)
 		return
 	}
-	c.notify(&abi.AsyncEvent{Type: abi.EventEstablished}, private)
+	c.notify(c.ofPeer(abi.EventEstablished, &is), private)
 }
 
 // requested is called when a peer that called asks for a connection.
@@ -439,7 +440,19 @@ func (c *call) requested(now falcon.Time) {
 	}
 	c.state, c.expires = callAsked, now+patience
 	c.p.s.asked = append(c.p.s.asked, c)
-	c.notify(&abi.AsyncEvent{Type: abi.EventConnectRequest, Service: c.service, SrcGID: c.tcp.Peer.Addr().As16()}, string(c.stream.Peer().Private))
+	is := c.stream.Peer()
+	e := c.ofPeer(abi.EventConnectRequest, is)
+	e.Service, e.SrcGID = c.service, c.tcp.Peer.Addr().As16()
+	c.notify(e, string(is.Private))
+}
+
+// ofPeer returns an event with what the peer says of itself. Revision 1 does not say IRD and ORD.
+func (c *call) ofPeer(typ abi.EventType, is *transport.StreamSettings) *abi.AsyncEvent {
+	e := &abi.AsyncEvent{Type: typ, PeerPort: c.tcp.Peer.Port(), IRD: 255, ORD: 255}
+	if is.Revision > 1 {
+		e.IRD, e.ORD = uint8(min(is.IRD, 255)), uint8(min(is.ORD, 255))
+	}
+	return e
 }
 
 // answered ends the time that the driver has to answer a request.
@@ -481,6 +494,9 @@ func (c *call) forget() {
 func (c *call) notify(e *abi.AsyncEvent, private string) {
 	if !c.told {
 		e.Number = c.id
+		if c.p.ofQP[c.qpn] == c {
+			e.QPN = c.qpn
+		}
 		c.p.owner.driver.Notify(e, private)
 	}
 }
@@ -542,10 +558,15 @@ func (c streamCommands) CMConnect(p *abi.CMConnect) (uint32, abi.Status) {
 		return 0, st
 	}
 	port, ok := portOfService(p.Service)
-	local := c.p.local()
+	local := p.SrcPort
+	if local == 0 {
+		local = c.p.local()
+	}
 	switch {
 	case !ok:
 		return 0, abi.StatusInvalidArgument
+	case p.SrcPort != 0 && c.p.uses[p.SrcPort] > 0:
+		return 0, abi.StatusAddressInUse
 	case c.p.owner.driver.Behind():
 		return 0, abi.StatusBusy
 	case local == 0:
@@ -601,7 +622,7 @@ func (c streamCommands) CMAccept(p *abi.CMAccept) abi.Status {
 		x.forget()
 		return st
 	}
-	x.notify(&abi.AsyncEvent{Type: abi.EventEstablished}, "")
+	x.notify(x.ofPeer(abi.EventEstablished, x.stream.Peer()), "")
 	return abi.StatusOK
 }
 

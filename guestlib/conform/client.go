@@ -13,7 +13,7 @@ const clientMemory = 16 << 20
 
 // features are the features that the kit knows.
 const features = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureSourceMAC | abi.FeatureFunctionEvents |
-	abi.FeatureVFCommands | abi.FeatureVectors
+	abi.FeatureVFCommands | abi.FeatureVectors | abi.FeatureIWARP
 
 // client is a driver each of whose steps a check decides.
 type client struct {

@@ -42,7 +42,7 @@ type check struct {
 
 // checks lists all checks in the order of docs/abi.
 var checks = slices.Concat(streamChecks, registerChecks, lifecycleChecks, memoryChecks, adminChecks, queueChecks, completionChecks, stateChecks,
-	connectionChecks, sharedChecks, unreliableChecks, keyChecks, datagramChecks, windowChecks, pciChecks, vfChecks)
+	connectionChecks, iwarpChecks, sharedChecks, unreliableChecks, keyChecks, datagramChecks, windowChecks, pciChecks, vfChecks)
 
 // Checks returns the names of the checks with their clauses.
 func Checks() map[string][]string {

@@ -10,7 +10,7 @@ import (
 // Version of the ABI described here.
 const (
 	VersionMajor = 2
-	VersionMinor = 1
+	VersionMinor = 2
 )
 
 // Numbers of the ABI.
@@ -238,6 +238,7 @@ const (
 	FeatureArmWord        = 0x4     // the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell.
 	FeatureFunctionEvents = 0x10000 // the device sends EventFunctionState and EventLinkState.
 	FeatureVFCommands     = 0x20000 // a PF has the VF commands.
+	FeatureIWARP          = 0x20    // the function's connections are iWARP's, over TCP; only functions have it that are configured so.
 	FeatureSourceMAC      = 0x10    // CQE.SourceMAC in receives of datagrams.
 	FeatureVectors        = 0x8     // CreateCQ.Vector: events of a CQ come by an event queue of the window and an MSI-X interrupt.
 )
@@ -1591,14 +1592,18 @@ const AsyncEventSize = 128
 
 // AsyncEvent is the body of MsgAsyncEvent.
 type AsyncEvent struct {
-	Type    EventType // @0: what happened.
-	Number  uint32    // @4: connection id, QP, CQ or SRQ number, by type.
-	Status  uint32    // @8: reason: reject reason, Status or Fault, by type.
-	PeerQPN uint32    // @12: QP number of the peer, where known.
-	Service uint64    // @16: service of the listener (ConnectRequest).
-	SrcGID  [16]byte  // @24: GID of the peer (ConnectRequest).
-	PrivLen uint16    // @40: bytes used in Priv.
-	Priv    [64]byte  // @48: private data of the peer, or the reason as text (QPFatal, CQError, FunctionFault).
+	Type     EventType // @0: what happened.
+	Number   uint32    // @4: connection id, QP, CQ or SRQ number, by type.
+	Status   uint32    // @8: reason: reject reason, Status or Fault, by type.
+	PeerQPN  uint32    // @12: QP number of the peer, where known.
+	Service  uint64    // @16: service of the listener (ConnectRequest).
+	SrcGID   [16]byte  // @24: GID of the peer (ConnectRequest).
+	PrivLen  uint16    // @40: bytes used in Priv.
+	PeerPort uint16    // @42: over iWARP: TCP port of the peer (ConnectRequest, Established); else 0.
+	IRD      uint8     // @44: over iWARP: READs and atomics that the peer serves at a time (ConnectRequest, Established), 255 for more or where it does not say; else 0.
+	ORD      uint8     // @45: over iWARP: READs and atomics that the peer wants to have in flight (ConnectRequest, Established), as IRD; else 0.
+	Priv     [64]byte  // @48: private data of the peer, or the reason as text (QPFatal, CQError, FunctionFault).
+	QPN      uint32    // @112: over iWARP: queue pair of a connection; 0: it has none, or has it no more.
 }
 
 // Size returns AsyncEventSize.
@@ -1615,9 +1620,13 @@ func (x *AsyncEvent) Marshal(b []byte) {
 	binary.LittleEndian.PutUint64(b[16:], x.Service)
 	copy(b[24:40], x.SrcGID[:])
 	binary.LittleEndian.PutUint16(b[40:], x.PrivLen)
-	clear(b[42:48])
+	binary.LittleEndian.PutUint16(b[42:], x.PeerPort)
+	b[44] = x.IRD
+	b[45] = x.ORD
+	clear(b[46:48])
 	copy(b[48:112], x.Priv[:])
-	clear(b[112:128])
+	binary.LittleEndian.PutUint32(b[112:], x.QPN)
+	clear(b[116:128])
 }
 
 // Unmarshal reads x from b[:AsyncEventSize]; b must be that long.
@@ -1630,7 +1639,11 @@ func (x *AsyncEvent) Unmarshal(b []byte) {
 	x.Service = binary.LittleEndian.Uint64(b[16:])
 	copy(x.SrcGID[:], b[24:40])
 	x.PrivLen = binary.LittleEndian.Uint16(b[40:])
+	x.PeerPort = binary.LittleEndian.Uint16(b[42:])
+	x.IRD = b[44]
+	x.ORD = b[45]
 	copy(x.Priv[:], b[48:112])
+	x.QPN = binary.LittleEndian.Uint32(b[112:])
 }
 
 // HeartbeatSize is the size of Heartbeat in bytes.
@@ -2615,6 +2628,7 @@ const CMConnectSize = 40
 type CMConnect struct {
 	QPN     uint32   // @0: queue pair to connect, in state INIT.
 	PrivLen uint16   // @4: bytes of private data: 0 to PrivateMax.
+	SrcPort uint16   // @6: with FeatureIWARP: TCP port to call from; 0: the device picks one.
 	Service uint64   // @8: service number of the listener.
 	DGID    [16]byte // @16: GID of the listener's function.
 	Priv    uint64   // @32: device address of the private data; read before the command completes.
@@ -2628,7 +2642,7 @@ func (x *CMConnect) Marshal(b []byte) {
 	_ = b[CMConnectSize-1]
 	binary.LittleEndian.PutUint32(b[0:], x.QPN)
 	binary.LittleEndian.PutUint16(b[4:], x.PrivLen)
-	clear(b[6:8])
+	binary.LittleEndian.PutUint16(b[6:], x.SrcPort)
 	binary.LittleEndian.PutUint64(b[8:], x.Service)
 	copy(b[16:32], x.DGID[:])
 	binary.LittleEndian.PutUint64(b[32:], x.Priv)
@@ -2639,6 +2653,7 @@ func (x *CMConnect) Unmarshal(b []byte) {
 	_ = b[CMConnectSize-1]
 	x.QPN = binary.LittleEndian.Uint32(b[0:])
 	x.PrivLen = binary.LittleEndian.Uint16(b[4:])
+	x.SrcPort = binary.LittleEndian.Uint16(b[6:])
 	x.Service = binary.LittleEndian.Uint64(b[8:])
 	copy(x.DGID[:], b[16:32])
 	x.Priv = binary.LittleEndian.Uint64(b[32:])

@@ -45,7 +45,7 @@ type StreamSettings struct {
 	Revision uint8 // of the protocol; 0: the newest, or the peer's
 	CRC      bool  // what is sent has checksums if either end wants them
 	// IRD and ORD say how many READs and atomics the end serves at a time, and how many it wants to
-	// have under way.
+	// have under way; 0x3fff where the peer leaves it to programs.
 	IRD, ORD int
 	Private  []byte
 }

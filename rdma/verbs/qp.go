@@ -214,6 +214,9 @@ func (q *QP) CompletesInError() bool { return q.inError }
 // over Falcon §8.3.2).
 func (q *QP) IRD() uint8 { return q.attr.maxDest }
 
+// ORD returns how many READs and atomics the QP may have in flight.
+func (q *QP) ORD() uint8 { return q.attr.maxRdAtomic }
+
 // LimitReads lowers the number of READs and atomics that the QP has in flight to what the peer
 // accepts. The limit holds as long as the connection lasts, whatever the driver sets.
 func (q *QP) LimitReads(peerIRD uint8) {

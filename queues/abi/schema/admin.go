@@ -37,7 +37,8 @@ var commands = []Command{
 	},
 	{Name: "CMUnlisten", Code: 13, Group: "Connection", Params: "CMUnlisten", Doc: "stops listening; requests not yet answered are rejected.", Errors: "NotFound"},
 	{
-		Name: "CMConnect", Code: 14, Group: "Connection", Params: "CMConnect", Result: "CMConnectResult", Doc: "connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.", Errors: "NotFound (QP), BadState, Busy (256 events wait to be taken), NoResources, Unreachable (no route to the GID), MemoryFault",
+		Name: "CMConnect", Code: 14, Group: "Connection", Params: "CMConnect", Result: "CMConnectResult", Doc: "connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.", Errors: "NotFound (QP), BadState, Busy (256 events wait to be taken), AddressInUse (SrcPort), NoResources, Unreachable (no route to the GID), MemoryFault",
+		Needs:  []Need{{Feature: "IWARP", Field: "SrcPort"}},
 		Breaks: []Breach{{"Denied", 911}, {"BadState", 902}},
 	},
 	{
@@ -230,6 +231,7 @@ var adminStructs = []Struct{
 	{Name: "CMConnect", Size: 40, Doc: "CMConnect holds the parameters of the command of that name.", Fields: []Field{
 		{Name: "QPN", Offset: 0, Kind: U32, Doc: "queue pair to connect, in state INIT."},
 		{Name: "PrivLen", Offset: 4, Kind: U16, Doc: "bytes of private data: 0 to PrivateMax."},
+		{Name: "SrcPort", Offset: 6, Kind: U16, Doc: "with FeatureIWARP: TCP port to call from; 0: the device picks one."},
 		{Name: "Service", Offset: 8, Kind: U64, Doc: "service number of the listener."},
 		{Name: "DGID", Offset: 16, Kind: Bytes, Len: 16, Doc: "GID of the listener's function."},
 		{Name: "Priv", Offset: 32, Kind: U64, Doc: "device address of the private data; read before the command completes."},

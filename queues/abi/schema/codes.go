@@ -170,6 +170,7 @@ var flagSets = []FlagSet{
 		{Name: "ArmWord", Value: 1 << 2, Doc: "the device looks at CQHeader.Arm after each entry, so that arming takes no doorbell."},
 		{Name: "FunctionEvents", Value: 1 << 16, Doc: "the device sends EventFunctionState and EventLinkState."},
 		{Name: "VFCommands", Value: 1 << 17, Doc: "a PF has the VF commands."},
+		{Name: "IWARP", Value: 1 << 5, Doc: "the function's connections are iWARP's, over TCP; only functions have it that are configured so."},
 		{Name: "SourceMAC", Value: 1 << 4, Doc: "CQE.SourceMAC in receives of datagrams."},
 		{Name: "Vectors", Value: 1 << 3, Doc: "CreateCQ.Vector: events of a CQ come by an event queue of the window and an MSI-X interrupt."},
 	}},

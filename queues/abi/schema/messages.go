@@ -62,7 +62,11 @@ var controlStructs = []Struct{
 		{Name: "Service", Offset: 16, Kind: U64, Doc: "service of the listener (ConnectRequest)."},
 		{Name: "SrcGID", Offset: 24, Kind: Bytes, Len: 16, Doc: "GID of the peer (ConnectRequest)."},
 		{Name: "PrivLen", Offset: 40, Kind: U16, Doc: "bytes used in Priv."},
+		{Name: "PeerPort", Offset: 42, Kind: U16, Doc: "over iWARP: TCP port of the peer (ConnectRequest, Established); else 0."},
+		{Name: "IRD", Offset: 44, Kind: U8, Doc: "over iWARP: READs and atomics that the peer serves at a time (ConnectRequest, Established), 255 for more or where it does not say; else 0."},
+		{Name: "ORD", Offset: 45, Kind: U8, Doc: "over iWARP: READs and atomics that the peer wants to have in flight (ConnectRequest, Established), as IRD; else 0."},
 		{Name: "Priv", Offset: 48, Kind: Bytes, Len: 64, Doc: "private data of the peer, or the reason as text (QPFatal, CQError, FunctionFault)."},
+		{Name: "QPN", Offset: 112, Kind: U32, Doc: "over iWARP: queue pair of a connection; 0: it has none, or has it no more."},
 	}},
 	{Name: "Heartbeat", Size: 8, Doc: "Heartbeat is the body of MsgHeartbeat.", Fields: []Field{
 		{Name: "Token", Offset: 0, Kind: U64, Doc: "echoed."},

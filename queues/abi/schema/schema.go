@@ -5,7 +5,7 @@ import "slices"
 // Current is the ABI of this tree.
 var Current = ABI{
 	Major:     2,
-	Minor:     1,
+	Minor:     2,
 	Consts:    append(consts, windowConsts...),
 	Enums:     withCodes(slices.Concat(enums, windowEnums, vfEnums, inspectEnums)),
 	Flags:     append(flagSets, vfFlags),
