@@ -45,6 +45,17 @@ func negotiate(fd int, superframes bool) (segments int, err error) {
 	return 1, nil
 }
 
+// HasUSO asks the kernel, with a TAP that it makes and removes, whether TAPs carry superframes. It needs
+// CAP_NET_ADMIN. The TAP is in the network namespace of the calling thread.
+func HasUSO() (has bool, err error) {
+	fd, err := attach("uso", unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR, false)
+	if err != nil {
+		return false, err
+	}
+	segments, err := negotiate(fd, true)
+	return segments > 1, errors.Join(err, unix.Close(fd))
+}
+
 // Limits of a superframe. Linux does not report its own limits.
 const (
 	maxSegments  = 128 // Linux 6.11 and newer

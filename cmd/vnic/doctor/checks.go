@@ -36,8 +36,8 @@ var checks = []check{
 	{"tun", "/dev/net/tun", func(s *seen) []wrong {
 		return s.machineIs(s.machine.tun != nil, "%v", s.machine.tun)
 	}, "NICs make TAPs by it: modprobe tun, or give it to the container (docker run --device /dev/net/tun)"},
-	{"uso", "the kernel's version", func(s *seen) []wrong {
-		return s.machineIs(s.machine.release != "" && !atLeast(s.machine.release, usoMajor, usoMinor), "Linux %s has no UDP segmentation on TAPs", s.machine.release)
+	{"uso", "whether a TAP carries superframes, or the kernel's version", func(s *seen) []wrong {
+		return s.machineIs(s.machine.noUSO != "", "%s", s.machine.noUSO)
 	}, "packets cross the kernel one by one, at about a tenth of the rate: use Linux 6.2 or newer"},
 	{"kvm", "/dev/kvm", func(s *seen) []wrong {
 		return s.machineIs(s.machine.kvm != nil, "%v: QEMU emulates guests' processors (TCG)", s.machine.kvm)

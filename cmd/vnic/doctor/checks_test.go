@@ -47,7 +47,7 @@ func good(t *testing.T) *seen {
 	t.Helper()
 	now := time.Now()
 	return &seen{
-		machine: machine{release: "6.12.1-amd64", files: 1 << 20, locked: 1 << 30}, version: "1.0", now: now,
+		machine: machine{files: 1 << 20, locked: 1 << 30}, version: "1.0", now: now,
 		files: []file{
 			{path: "nic1.yaml", cfg: parse(t, first), ends: now.AddDate(1, 0, 0), bridges: map[string][]tap.Member{"br0": {{Name: "up1", MTU: 4500, Carrier: true}, {Name: "eth0", MTU: 9000, Carrier: true}}}},
 			{path: "nic2.yaml", cfg: parse(t, second)},
@@ -69,7 +69,7 @@ var ills = map[string][]struct {
 	want string
 }{
 	"tun":           {{func(s *seen) { s.machine.tun = &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: fs.ErrNotExist} }, "/dev/net/tun: file does not exist"}},
-	"uso":           {{func(s *seen) { s.machine.release = "6.1.0-42-amd64" }, "Linux 6.1.0-42-amd64"}},
+	"uso":           {{func(s *seen) { s.machine.noUSO = "Linux 6.1.0-42-amd64 refuses UDP segmentation on a TAP" }, "Linux 6.1.0-42-amd64"}},
 	"kvm":           {{func(s *seen) { s.machine.kvm = fs.ErrPermission }, "permission denied: QEMU emulates"}},
 	"br_netfilter":  {{func(s *seen) { s.machine.bridgeFilter = true }, "iptables sees"}},
 	"clock":         {{func(s *seen) { s.machine.clockWrong = true }, "nothing keeps"}},

@@ -17,6 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
@@ -43,10 +44,10 @@ type seen struct {
 }
 
 type machine struct {
-	tun, kvm     error // of opening the device
-	release      string
-	bridgeFilter bool // iptables sees bridged packets
-	clockWrong   bool // nothing keeps the clock
+	tun, kvm     error  // of opening the device
+	noUSO        string // why TAPs carry no superframes; "": they do, or it is not known
+	bridgeFilter bool   // iptables sees bridged packets
+	clockWrong   bool   // nothing keeps the clock
 	files        uint64
 	locked       uint64 // bytes that this user may lock in memory
 	root         bool
@@ -112,10 +113,7 @@ func (s *seen) looked() (list []string) {
 
 func lookAtMachine() (m machine) {
 	m.tun, m.kvm = open("/dev/net/tun"), open("/dev/kvm")
-	var name unix.Utsname
-	if unix.Uname(&name) == nil {
-		m.release = unix.ByteSliceToString(name.Release[:])
-	}
+	m.noUSO = lookAtUSO()
 	for _, table := range []string{"iptables", "ip6tables", "arptables"} {
 		b, err := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-" + table)
 		m.bridgeFilter = m.bridgeFilter || err == nil && strings.TrimSpace(string(b)) == "1"
@@ -132,6 +130,32 @@ func lookAtMachine() (m machine) {
 	}
 	m.root = os.Geteuid() == 0
 	return m
+}
+
+// lookAtUSO asks a TAP that nobody sees. Who may not make one is told by the kernel's version.
+func lookAtUSO() string {
+	var has bool
+	var err error
+	done := make(chan struct{})
+	go func() { // its thread ends with it, in its own namespace
+		defer close(done)
+		if err = netns.New(); err == nil {
+			has, err = tap.HasUSO()
+		}
+	}()
+	<-done
+	var name unix.Utsname
+	if errors.Join(err, unix.Uname(&name)) == nil && has {
+		return ""
+	}
+	release := unix.ByteSliceToString(name.Release[:])
+	switch {
+	case err == nil:
+		return "Linux " + release + " refuses UDP segmentation on a TAP"
+	case !atLeast(release, usoMajor, usoMinor):
+		return "Linux " + release + " has no UDP segmentation on TAPs"
+	}
+	return ""
 }
 
 // open opens a device for reading and writing, and closes it.
