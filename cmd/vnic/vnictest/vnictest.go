@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
 	"github.com/falcon-vnic/vnic/internal/leak"
 	"github.com/falcon-vnic/vnic/qemu/guestinit"
 )
@@ -26,15 +27,30 @@ var built struct {
 }
 
 // Main is the TestMain of packages whose tests run the program. As the first process of a guest,
-// the tests' program is its init.
+// the tests' program is its init. Temporary files are in a folder of this process; if it is killed, the
+// next one removes it.
 func Main(m *testing.M) {
 	if guestinit.Active() {
 		guestinit.Run(os.Args[1:])
+	}
+	remove := func() error { return nil }
+	if os.Getenv("TMPDIR") == "" { // else whoever set it removes what is left there
+		dir, done, err := labkit.RunDir("vt-")
+		if err == nil {
+			err = os.Chmod(dir, 0o711) // libvirt's QEMU is another user's
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "temporary files:", err)
+			os.Exit(1)
+		}
+		os.Setenv("TMPDIR", dir)
+		remove = done
 	}
 	code := leak.Code(m)
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
 	}
+	_ = remove()
 	os.Exit(code)
 }
 

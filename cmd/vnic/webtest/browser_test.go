@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -39,7 +40,13 @@ func open(t testing.TB, url string, expected ...string) *browser {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
 	vnictest.Require(t, err == nil, "chromium is not installed")
+	temp, err := os.MkdirTemp("", "web") // it leaves folders there; t.TempDir is too long for its socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(temp) })
 	options := []chromedp.ExecAllocatorOption{
+		chromedp.Env("TMPDIR=" + temp),
 		chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1360, 1000), chromedp.WSURLReadTimeout(vnictest.Limit),
 	}
 	for _, flag := range []string{"headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking", "disable-component-update", "disable-sync"} {

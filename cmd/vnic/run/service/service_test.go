@@ -18,11 +18,10 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/guestlib"
-	"github.com/falcon-vnic/vnic/internal/leak"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) { vnictest.Main(m) }
 
 // nicConfig is the configuration of host %[1]d; the other host is %[2]d. Ports are in no guest's
 // memory: they only give the functions a place for RoCEv2.
