@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -22,6 +23,8 @@ const (
 	// ShareTag is the tag of the host's folder that a guest mounts on shareFolder, if it has one.
 	ShareTag    = "share"
 	shareFolder = "/share"
+	// Started is the line with which a guest that has a start script says that it has booted.
+	Started = "vnic-init: started"
 	// hostname is the name of every guest; nothing depends on it.
 	hostname = "vnic-guest"
 )
@@ -51,6 +54,8 @@ func Active() bool {
 
 // Run prepares the guest, runs the child and powers off. It does not return.
 func Run(args []string) {
+	// The kernel hands on words that it does not know. This one is for what unpacks it.
+	args = slices.DeleteFunc(args, func(word string) bool { return word == "nokaslr" })
 	err := prepare()
 	if err == nil {
 		err = runChild(args)
@@ -127,6 +132,7 @@ func prepareSystem(do mount, start string) error {
 	if err := mountShare(do); err != nil {
 		say("shared folder: %v", err)
 	}
+	fmt.Fprintln(os.Stderr, Started)
 	argv := []string{start}
 	script, err := os.StartProcess(start, argv, &os.ProcAttr{
 		Dir: "/", Env: environment(), Files: []*os.File{nil, os.Stderr, os.Stderr},

@@ -74,6 +74,21 @@ func moduleClosure(k Kernel, names []string) ([]string, error) {
 	return order, nil
 }
 
+// With returns those of some modules that the kernel has, built in or as files.
+func (k Kernel) With(names []string) (there []string, err error) {
+	files, err := moduleFiles(k.Modules)
+	if err != nil {
+		return nil, err
+	}
+	builtin, err := builtinModules(k.Modules)
+	for _, n := range names {
+		if files[moduleName(n)] != "" || builtin[moduleName(n)] {
+			there = append(there, n)
+		}
+	}
+	return there, err
+}
+
 // moduleName returns a module's name in the kernel's form; file names may use dashes.
 func moduleName(s string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(s), ".ko"), "-", "_")

@@ -181,6 +181,13 @@ func (o *options) make(ctx context.Context, progress io.Writer) (m madeImage, er
 	if err != nil {
 		return m, err
 	}
+	if o.kernel != "" { // it need not have all that Debian's has
+		usual, err := r.Kernel.With(image.GuestModules)
+		if err != nil {
+			return m, err
+		}
+		r.Modules = append(usual, o.modules...)
+	}
 	if r.Packages, err = arch.FetchPackages(ctx, filepath.Dir(cache), append(append([]string{}, image.Packages...), o.packages...)); err != nil {
 		return m, err
 	}

@@ -32,11 +32,11 @@ func down(name string) error {
 			return err
 		}
 	}
-	if err := os.RemoveAll(folder(name)); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(overlaysFolder, name)), os.RemoveAll(folder(name))); err != nil {
 		return err
 	}
 	// Folders that are empty now were most likely made for this lab.
-	for _, dir := range []string{labsFolder, filepath.Dir(labsFolder), netnsEtc} {
+	for _, dir := range []string{labsFolder, filepath.Dir(labsFolder), netnsEtc, overlaysFolder} {
 		_ = os.Remove(dir)
 	}
 	return nil

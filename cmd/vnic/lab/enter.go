@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,8 +38,12 @@ func (p *plan) run(ctx context.Context, place string, argv ...string) error {
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
+	begun := time.Now()
 	status, err := agent.Run(c, argv, os.Stdin, os.Stdout, os.Stderr)
-	if err == nil && status != 0 {
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return m.lost(ctx, begun, err)
+	case err == nil && status != 0:
 		err = cli.CommandFailed(status)
 	}
 	return err
@@ -261,12 +266,26 @@ status=$?
 dmesg | tail -n +$((before + 1))
 exit $status`
 
+// keepModule keeps a module that goes to a guest, for its symbols: it may be built again before the guest
+// crashes.
+func (m *machine) keepModule(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(m.File(".modules"), folderRights); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(m.File(".modules"), filepath.Base(path)), b, 0o644)
+}
+
 func reloadCommand(lab *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload GUEST FILE.ko",
 		Short: "put a kernel module into a guest in place of the one that is loaded",
 		Long: `Copies a module to the guest, unloads the one of the same name if there is one, loads
-the new one, and prints what the guest's kernel says to that. It builds nothing.`,
+the new one, and prints what the guest's kernel says to that. It builds nothing. If the
+guest crashes, it prints what "vnic lab crash" does, when the guest is up again.`,
 		Example: "  vnic lab reload m1 build/linux/6.1.0-56-amd64/vnic.ko",
 		Args:    cli.Arguments(2, 2), ValidArgsFunction: completePlaces(lab),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -288,7 +307,7 @@ the new one, and prints what the guest's kernel says to that. It builds nothing.
 			}
 			defer c.Close()
 			to := "/lib/" + base + ".ko"
-			if err := agent.Put(c, args[1], to); err != nil {
+			if err := errors.Join(agent.Put(c, args[1], to), m.keepModule(args[1])); err != nil {
 				return err
 			}
 			return p.run(cmd.Context(), m.Name, "/bin/sh", "-c", replaceModule, strings.ReplaceAll(base, "-", "_"), to)

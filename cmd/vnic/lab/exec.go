@@ -33,7 +33,7 @@ func withEnvironment(cmd *exec.Cmd, entry string) *exec.Cmd {
 
 // command returns a command that runs in the machine or on the host with a name.
 func (p *plan) command(ctx context.Context, name string, argv ...string) (*exec.Cmd, error) {
-	if m := p.machine(name); m != nil {
+	if m := p.machine(name); m != nil && m.Service == "" {
 		return m.command(ctx, argv...), nil
 	}
 	if h := p.host(name); h != nil {
@@ -45,7 +45,9 @@ func (p *plan) command(ctx context.Context, name string, argv ...string) (*exec.
 // places lists the names of machines and hosts.
 func (p *plan) places() (names []string) {
 	for _, m := range p.Machines {
-		names = append(names, m.Name)
+		if m.Service == "" { // the NIC is no place to be in
+			names = append(names, m.Name)
+		}
 	}
 	for _, h := range p.hosts {
 		names = append(names, h.Name)

@@ -1,6 +1,7 @@
 package lab
 
 var (
-	Lock   = lock
-	Folder = folder
+	Lock        = lock
+	Folder      = folder
+	WithSymbols = withSymbols
 )

@@ -25,11 +25,41 @@ import (
 
 // A guest is a QEMU in its host's namespace, started by the line that vnic qemu prints for the
 // configuration of the host's NIC. The lab keeps the line in MACHINE.qemu, the end of what the console
-// and QEMU say in MACHINE.log (keep.go), and the console itself behind MACHINE.console.
+// and QEMU say in MACHINE.log (watch.go), the console itself behind MACHINE.console, and QEMU's stub for gdb
+// behind MACHINE.gdb. What guests with a disk write is in overlaysFolder.
 
 // bootTime is how long a guest may take until its agent answers. Without KVM it takes ten seconds on
-// an idle machine.
-const bootTime = 3 * time.Minute
+// an idle machine, and a whole Debian minutes.
+func (m *machine) bootTime() time.Duration {
+	if m.Guest.Disk != "" {
+		return 15 * time.Minute
+	}
+	return 3 * time.Minute
+}
+
+// overlaysFolder has the disks of labs' guests: they are too large for /run, which is in memory.
+const overlaysFolder = "/var/tmp/vnic-lab"
+
+// overlay returns the file that keeps what a guest writes to its disk, until vnic lab down.
+func (m *machine) overlay() string {
+	return filepath.Join(overlaysFolder, m.Lab, m.Name+"-"+hash([]byte(m.Guest.Disk))[:8]+".qcow2")
+}
+
+// kernel returns the folder of a guest's own kernel; "": it has Debian's.
+func (m *machine) kernel() (string, error) {
+	if m.Guest.Kernel != labfile.KernelDebug {
+		return m.Guest.Kernel, nil
+	}
+	cache, err := image.DefaultCache()
+	if err != nil {
+		return "", err
+	}
+	built, _ := filepath.Glob(filepath.Join(filepath.Dir(cache), "driver", "debug-kernel-*", "made-with")) // written last
+	if len(built) == 0 {
+		return "", errors.New("the kernel that finds fault with drivers is not built; guestlib/linux/debug-kernel.sh in the project's source does, which takes most of an hour")
+	}
+	return filepath.Dir(built[len(built)-1]), nil
+}
 
 // Bridged ports have a bridge with two TAPs on the host, named after the function.
 
@@ -71,6 +101,20 @@ func (p *plan) checkGuests() error {
 		if g.Share != "" && !isFolder(g.Share) {
 			bad(m, "share", "there is no folder "+g.Share, "make it first")
 		}
+		if folder, err := m.kernel(); err != nil {
+			problems = append(problems, fmt.Errorf("machines.%s.guest.kernel: %w", m.Name, err))
+		} else if folder != "" {
+			if _, err := image.OpenKernel(folder); err != nil {
+				bad(m, "kernel", err.Error(), "name a folder with boot/vmlinuz-RELEASE and lib/modules/RELEASE, as Debian's package of a kernel has them")
+			}
+		}
+		if g.Disk != "" {
+			if _, err := os.Stat(g.Disk); err != nil {
+				bad(m, "disk", "there is no disk "+g.Disk, "make one with vnic image --disk")
+			} else if _, err := exec.LookPath("qemu-img"); err != nil {
+				bad(m, "disk", "the program qemu-img is missing", "install it (Debian: qemu-utils)")
+			}
+		}
 		if g.Driver != "" && !isFolder(filepath.Join(g.Driver, "provider")) {
 			bad(m, "driver", "there is no Linux driver in "+g.Driver, "make driver builds it, in build/linux")
 		}
@@ -78,17 +122,17 @@ func (p *plan) checkGuests() error {
 	return errors.Join(problems...)
 }
 
-// guestFolder returns the folder from which a guest boots: that of the file, or one that is made once
-// for each program and choice of packages.
-func guestFolder(ctx context.Context, g *labfile.Guest, out *progress) (dir string, err error) {
-	if g.Image != "" {
+// folder returns the folder from which a guest boots: that of the file, or one that is made once for
+// each program and choice of packages, kernel and driver. A guest with a disk has none.
+func (m *machine) folder(ctx context.Context, out *progress) (dir string, err error) {
+	if g := m.Guest; g.Image != "" || g.Disk != "" {
 		return g.Image, nil
 	}
 	cache, err := image.DefaultCache()
 	if err != nil {
 		return "", err
 	}
-	args, err := imageArgs(ctx, cache, g)
+	args, files, err := m.imageArgs(ctx, cache)
 	if err != nil {
 		return "", err
 	}
@@ -107,11 +151,14 @@ func guestFolder(ctx context.Context, g *labfile.Guest, out *progress) (dir stri
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", err
 	}
-	self, err := os.ReadFile(program) // it is in the guest
-	if err != nil {
-		return "", err
+	madeOf, key := filepath.Join(dir, "made-of"), ""
+	for _, f := range append(files, program) { // they are in the guest
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return "", err
+		}
+		key += hash(b)
 	}
-	madeOf, key := filepath.Join(dir, "made-of"), hash(self)
 	if b, err := os.ReadFile(madeOf); err == nil && string(b) == key {
 		return dir, nil
 	}
@@ -123,27 +170,45 @@ func guestFolder(ctx context.Context, g *labfile.Guest, out *progress) (dir stri
 	return dir, os.WriteFile(madeOf, []byte(key), 0o644)
 }
 
-// imageArgs returns the arguments of vnic image for what the file adds to a guest.
-func imageArgs(ctx context.Context, cache string, g *labfile.Guest) (args []string, err error) {
+// imageArgs returns the arguments of vnic image for what the file adds to a guest, and the files that they
+// name.
+func (m *machine) imageArgs(ctx context.Context, cache string) (args, files []string, err error) {
+	g := m.Guest
 	for _, p := range g.Packages {
 		args = append(args, "--package", p)
 	}
-	if g.Driver == "" {
-		return args, nil
+	for _, name := range g.Modules {
+		args = append(args, "--module", name)
 	}
-	k, err := image.FetchKernel(ctx, cache)
+	own, err := m.kernel()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	var k image.Kernel
+	switch {
+	case own != "":
+		if k, err = image.OpenKernel(own); err != nil {
+			return nil, nil, err
+		}
+		args, files = append(args, "--kernel", own), append(files, k.Image)
+	case g.Driver != "":
+		if k, err = image.FetchKernel(ctx, cache); err != nil {
+			return nil, nil, err
+		}
+	}
+	if g.Driver == "" {
+		return args, files, nil
 	}
 	module := filepath.Join(g.Driver, k.Release, "vnic.ko")
 	if _, err := os.Stat(module); err != nil {
-		return nil, fmt.Errorf("driver %s: it was not built for the guest's kernel %s: %w (make driver builds it)", g.Driver, k.Release, err)
+		return nil, nil, fmt.Errorf("driver %s: it was not built for the guest's kernel %s: %w (make -C guestlib/linux RELEASE=%[2]s builds it)", g.Driver, k.Release, err)
 	}
 	const provider = "libvnic-rdmav34.so"
-	return append(args,
+	library, driver := filepath.Join(g.Driver, "provider", provider), filepath.Join(g.Driver, "provider", "vnic.driver")
+	args = append(args,
 		"--module", "ib_uverbs", "--module", "rdma_ucm", "--module", module,
-		"--file", filepath.Join(g.Driver, "provider", provider)+":/usr/lib/x86_64-linux-gnu/libibverbs/"+provider,
-		"--file", filepath.Join(g.Driver, "provider", "vnic.driver")+":/etc/libibverbs.d/vnic.driver"), nil
+		"--file", library+":/usr/lib/x86_64-linux-gnu/libibverbs/"+provider, "--file", driver+":/etc/libibverbs.d/vnic.driver")
+	return args, append(files, module, library, driver), nil
 }
 
 func hash(b []byte) string {
@@ -155,8 +220,16 @@ func hash(b []byte) string {
 func (m *machine) line(ctx context.Context, folder string) (argv []string, shell []byte, err error) {
 	g := m.Guest
 	args := []string{
-		"qemu", "-c", m.host.Config(), "--guest", fmt.Sprint(m.CID()), "--name", m.Lab + "." + m.Name, "--image", folder,
+		"qemu", "-c", m.host.Config(), "--guest", fmt.Sprint(m.CID()), "--name", m.Lab + "." + m.Name,
 		"--memory", g.Memory.String(), "--cpus", fmt.Sprint(g.CPUs), "--accel", g.Accel, "--qemu", g.QEMU, "--hotplug", "0",
+	}
+	if g.Disk != "" {
+		if err := os.MkdirAll(filepath.Dir(m.overlay()), 0o700); err != nil {
+			return nil, nil, err
+		}
+		args = append(args, "--disk", g.Disk, "--overlay", m.overlay())
+	} else { // a fault of the kernel ends it, and it starts again; gdb finds it where vmlinux says
+		args = append(args, "--image", folder, "--reboot", "--append", "oops=panic nokaslr")
 	}
 	if g.Share != "" {
 		args = append(args, "--share", g.Share)
@@ -165,7 +238,8 @@ func (m *machine) line(ctx context.Context, folder string) (argv []string, shell
 		args = append(args, "--iommu")
 	}
 	args = append(args, "--", "-monitor", "none", "-serial", "chardev:console",
-		"-chardev", "socket,id=console,path="+m.File(".console")+",server=on,wait=off,logfile=/dev/stdout,logappend=on")
+		"-chardev", "socket,id=console,path="+m.File(".console")+",server=on,wait=off,logfile=/dev/stdout,logappend=on",
+		"-gdb", "unix:"+m.File(".gdb")+",server=on,wait=off")
 	if shell, err = output(exec.CommandContext(ctx, program, args...)); err == nil {
 		var asJSON []byte
 		asJSON, err = output(exec.CommandContext(ctx, program, slices.Insert(args, 1, "--json")...))
@@ -197,16 +271,11 @@ func (m *machine) boot(argv []string, shell []byte) (*daemon, error) {
 	if err := os.WriteFile(m.File(".qemu"), shell, 0o644); err != nil {
 		return nil, err
 	}
-	in, out, err := os.Pipe()
+	out, log, err := logTo(m.host.Space(), "--lab", m.Lab, "watch", m.File(".log"), m.Name)
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close()
 	defer out.Close()
-	log, err := start(m.host.Space(), in, nil, program, "lab", "keep", m.File(".log"))
-	if err != nil {
-		return nil, err
-	}
 	d, err := start(m.host.Space(), nil, out, argv...)
 	if err != nil {
 		return nil, err
@@ -220,7 +289,7 @@ func (p *plan) awake(ctx context.Context, m *machine, d *daemon) error {
 	if !m.hasVsock() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, bootTime)
+	ctx, cancel := context.WithTimeout(ctx, m.bootTime())
 	defer cancel()
 	for {
 		err := p.tell(ctx, m)
@@ -279,7 +348,7 @@ func (b *builder) guests(ctx context.Context) error {
 		if m.Guest == nil {
 			continue
 		}
-		folder, err := guestFolder(ctx, m.Guest, b.out)
+		folder, err := m.folder(ctx, b.out)
 		if err != nil {
 			return fmt.Errorf("machines.%s.guest: %w", m.Name, err)
 		}

@@ -34,7 +34,7 @@ be up at a time. It needs root and iproute2.`,
 	_ = c.RegisterFlagCompletionFunc("lab", completeLabs)
 	c.AddCommand(upCommand(), downCommand(), statusCommand(&name), execCommand(&name), configCommand(&name), validateCommand(&name), testCommand(),
 		linkCommand(&name), captureCommand(&name), graphCommand(&name), webCommand(&name),
-		shellCommand(&name), cpCommand(&name), consoleCommand(&name), restartCommand(&name), reloadCommand(&name), keepCommand())
+		shellCommand(&name), cpCommand(&name), consoleCommand(&name), restartCommand(&name), reloadCommand(&name), crashCommand(&name), gdbCommand(&name), watchCommand(&name))
 	return c
 }
 

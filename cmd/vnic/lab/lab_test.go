@@ -32,7 +32,7 @@ const programVariable = "VNIC_LAB_TEST_PROGRAM"
 func apart(t *testing.T, name string) {
 	t.Helper()
 	vnictest.RequireRoot(t)
-	ctx, cancel := context.WithTimeout(t.Context(), vnictest.Limit)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*vnictest.Limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run", "^"+name+"$", "-test.v")
 	cmd.Env = append(os.Environ(), programVariable+"="+vnictest.Program(t))
@@ -408,10 +408,11 @@ validate:
   - {name: hangs, run: [m, sh, -c, "sleep 1000 & sleep 1000"], timeout: 1s}
   - {name: is not there, run: [m, no-such-command]}
   - {name: comes later, run: [m, sh, -c, "test -e /run/later || { touch /run/later; false; }"], wait: 10s}
+  - {name: has bad company, run: [m, sh, -c, "until test -e /run/gone; do sleep 0.05; done; sleep 1"], with: [a, sh, -c, "touch /run/gone; exit 9"]}
   - {name: has company, run: [m, sh, -c, "until test -e /run/company; do sleep 0.05; done"], with: [a, sh, -c, "touch /run/company; sleep 1000"]}
 `))
 	vnictest.RequireIn(t, said, "PASS", "works", "PASS", "must fail", "FAIL", "fails", "exit status 3", "<why>", "FAIL", "says the wrong thing", `does not match "seven"`,
-		"FAIL", "succeeds", "is to fail", "FAIL", "hangs", "not done after 1s", "FAIL", "is not there", "PASS", "comes later", "PASS", "has company", "5 of 9 checks failed")
+		"FAIL", "succeeds", "is to fail", "FAIL", "hangs", "not done after 1s", "FAIL", "is not there", "PASS", "comes later", "FAIL", "has bad company", "what runs with it: exit status 9", "PASS", "has company", "6 of 10 checks failed")
 	b, err := os.ReadFile(report)
 	if err != nil {
 		t.Fatal(err)
@@ -427,7 +428,7 @@ validate:
 			Output string `xml:"system-out"`
 		} `xml:"testcase"`
 	}
-	if err := xml.Unmarshal(b, &suite); err != nil || suite.Tests != 9 || suite.Failures != 5 || suite.Cases[0].Failure != nil || suite.Cases[2].Failure.Message != "exit status 3" || suite.Cases[2].Output != "<why> &\n" {
+	if err := xml.Unmarshal(b, &suite); err != nil || suite.Tests != 10 || suite.Failures != 6 || suite.Cases[0].Failure != nil || suite.Cases[2].Failure.Message != "exit status 3" || suite.Cases[2].Output != "<why> &\n" {
 		t.Errorf("%v\n%s", err, b)
 	}
 	nothingLeft(t)

@@ -145,7 +145,7 @@ func number(l *labfile.Lab, had numbers) (n numbers) {
 // newPlan works out a lab. Its error names what the NICs' configurations make of the file's sections
 // of them.
 func newPlan(l *labfile.Lab, had *state) (*plan, error) {
-	p := &plan{Lab: l, state: &state{Source: had.Source, Numbers: number(l, had.Numbers), Made: had.Made, Begun: had.Begun, Links: had.Links}}
+	p := &plan{Lab: l, state: &state{Source: had.Source, Folder: had.Folder, Numbers: number(l, had.Numbers), Made: had.Made, Begun: had.Begun, Links: had.Links}}
 	n := &p.state.Numbers
 	for _, f := range l.Hosts {
 		k := l.LinkOf(f.Name)
@@ -157,7 +157,7 @@ func newPlan(l *labfile.Lab, had *state) (*plan, error) {
 		h.Impair = impairment(p.sends(h), h.Number)
 		for _, m := range l.MachinesOf(f.Name) {
 			if m.Guest != nil {
-				m.Guest = m.Guest.At(filepath.Dir(had.Source))
+				m.Guest = m.Guest.At(had.Folder)
 			}
 			h.Machines = append(h.Machines, &machine{
 				Machine: m, Lab: l.Name, VF: n.VFs[m.Name], Number: n.Tenants[m.Tenant], Subnet: l.Tenant(m.Tenant).Subnet, Address: n.Addresses[m.Name], host: h,
@@ -218,6 +218,11 @@ func (h *host) Own() string      { return fmt.Sprintf("172.16.0.%d", h.Number) }
 func (h *host) CM() string       { return h.Own() + ":7471" }
 func (h *host) Identity() string { return fmt.Sprintf("vnic://%s/host/%d", h.Lab, h.Number) }
 func (h *host) Space() string    { return space(h.Lab, h.Name) }
+
+// Attached lists the machines whose programs or guests attach to the NIC.
+func (h *host) Attached() []*machine {
+	return slices.DeleteFunc(slices.Clone(h.Machines), func(m *machine) bool { return m.Service != "" })
+}
 
 // Tenants lists the tenants of the host's machines, each once, with its subnet.
 func (h *host) Tenants() (ms []*machine) {
@@ -310,7 +315,12 @@ functions:
       - vf: {{.VF}} # {{.Name}}
         tenant: {{.Number}}
         address: "{{.Address}}"
-{{- if not .Guest}}
+{{- with .Transport}}
+        transport: {{.}}
+{{- end}}
+{{- if .Service}}
+        service: {{.Service}}
+{{- else if not .Guest}}
         guest: {unix: {{.Name}}}
         port: {mode: direct, name: {{.Name}}, netns: {{.Space}}, persist: true}
 {{- else}}
@@ -322,14 +332,16 @@ functions:
 {{- end}}
 {{- end}}
 {{- end}}
+{{- with .Attached}}
 attach:
-{{- range .Machines}}
+{{- range .}}
 {{- if not .Guest}}
   - {type: unix, name: {{.Name}}, socket: {{.Socket}}}
 {{- else if eq .Guest.Function "vfio-user"}}
   - {type: vfio-user, socket: {{.Socket}}, cid: {{.CID}}} # {{.Name}}
 {{- else}}
   - {type: vhost-user, socket: {{.Socket}}, cid: {{.CID}}, vsock: {{.File ".vsock"}}{{if eq .Guest.Function "window"}}, windows: true{{end}}} # {{.Name}}
+{{- end}}
 {{- end}}
 {{- end}}
 {{- end}}

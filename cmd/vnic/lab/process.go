@@ -119,7 +119,7 @@ func nic(h *host) (ps []process) {
 type daemon struct {
 	ended chan struct{}
 	err   error   // set before ended is closed
-	log   *daemon // a guest's: keeps what it says, and ends when it has ended
+	log   *daemon // keeps what it says, and ends when it has ended
 }
 
 // start starts a program in a namespace. A nil file is /dev/null.

@@ -38,6 +38,7 @@ func space(lab, name string) string { return lab + "." + name }
 // the processes in them, and at NICs.
 type state struct {
 	Source  string            `json:"source"`  // what up was given
+	Folder  string            `json:"folder"`  // that the file's paths are relative to
 	Numbers numbers           `json:"numbers"` // given out; they stay
 	Made    map[string]string `json:"made"`    // namespaces that are complete, and what they are like
 	Begun   map[string]bool   `json:"begun"`   // namespaces of machines whose commands have run

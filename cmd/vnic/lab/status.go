@@ -86,7 +86,10 @@ func (m *machine) status(nic string, functions []control.Function) machineStatus
 		Name: m.Name, Host: m.host.Name, Tenant: m.Tenant, Address: m.Prefix(), Function: fmt.Sprintf("pf0.vf%d", m.VF), State: nic,
 		Device: "unix://" + m.Socket(), Enter: "ip netns exec " + m.Space() + " bash",
 	}
-	if m.Guest != nil {
+	switch {
+	case m.Service != "":
+		s.Device, s.Enter = "", "service: "+m.Service
+	case m.Guest != nil:
 		s.Device, s.Enter = "", "vnic lab shell "+m.Name
 		if !m.hasVsock() {
 			s.Enter = "vnic lab console " + m.Name

@@ -34,14 +34,18 @@ func up(ctx context.Context, arg string, out *progress) (*plan, error) {
 	if len(spaces(l.Name)) > 0 && !slices.Contains(labs(), l.Name) {
 		return nil, fmt.Errorf("network namespaces named %s or %[1]s.… are there already, and of no lab: ip netns del them, or name the lab otherwise", l.Name)
 	}
-	source := arg
+	source, folderOf := arg, "."
 	if strings.ContainsAny(arg, "./") {
 		if source, err = filepath.Abs(arg); err != nil {
 			return nil, err
 		}
+		folderOf = filepath.Dir(source)
+	}
+	if folderOf, err = filepath.Abs(folderOf); err != nil { // for a lab that comes with the program: where this is said
+		return nil, err
 	}
 	// Everything that can be wrong with the file is said before anything is made.
-	p, err := newPlan(l, &state{Source: source})
+	p, err := newPlan(l, &state{Source: source, Folder: folderOf})
 	if err == nil {
 		err = p.checkGuests()
 	}
@@ -57,7 +61,7 @@ func up(ctx context.Context, arg string, out *progress) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	had.Source, had.Links = source, nil // as the file says
+	had.Source, had.Folder, had.Links = source, folderOf, nil // as the file says
 	if p, err = newPlan(l, had); err != nil {
 		return nil, fmt.Errorf("lab %s:\n%w", arg, err)
 	}
@@ -120,7 +124,7 @@ func (b *builder) build(ctx context.Context) error {
 func (b *builder) begin(ctx context.Context) error {
 	for _, h := range b.hosts {
 		for _, m := range h.Machines {
-			if m.Guest != nil || b.state.Begun[m.Space()] {
+			if !m.InNamespace() || b.state.Begun[m.Space()] {
 				continue
 			}
 			if err := m.begin(ctx); err != nil {
@@ -139,7 +143,7 @@ func (b *builder) clear() (restart []*host, err error) {
 	for _, h := range b.hosts {
 		want[h.Space()] = h.shape()
 		for _, m := range h.Machines {
-			if m.Guest == nil {
+			if m.InNamespace() {
 				want[m.Space()] = m.shape()
 			}
 		}
@@ -155,7 +159,7 @@ func (b *builder) clear() (restart []*host, err error) {
 		text, err := os.ReadFile(h.Config())
 		same := err == nil && sameNIC(text, []byte(h.text)) && whole(h.Space())
 		for _, m := range h.Machines {
-			same = same && (m.Guest != nil || whole(m.Space()))
+			same = same && (!m.InNamespace() || whole(m.Space()))
 		}
 		if same && answers(h) {
 			if string(text) != h.text {
@@ -189,7 +193,7 @@ func (b *builder) sweep() error {
 	for _, f := range files {
 		base := filepath.Base(f)
 		if name, _, _ := strings.Cut(base, "."); base != labFile && base != stateFile && !slices.Contains(b.places(), name) {
-			err = errors.Join(err, os.Remove(f))
+			err = errors.Join(err, os.RemoveAll(f))
 		}
 	}
 	return err
@@ -230,7 +234,7 @@ func (b *builder) network() error {
 			hosts++
 		}
 		for _, m := range h.Machines {
-			if m.Guest != nil {
+			if !m.InNamespace() {
 				continue
 			}
 			if made, err = make(m.Space(), m.shape(), m.furnish); err != nil {
@@ -286,15 +290,16 @@ func (b *builder) startNICs(ctx context.Context, hosts []*host) error {
 		if err := os.WriteFile(h.Config(), []byte(h.text), 0o644); err != nil {
 			return err
 		}
-		log, err := openLog(h.Log())
+		out, log, err := logTo(h.Space(), "watch", h.Log())
 		if err != nil {
 			return err
 		}
-		d, err := start(h.Space(), nil, log, program, "run", "-c", h.Config())
-		log.Close()
+		d, err := start(h.Space(), nil, out, program, "run", "-c", h.Config())
+		out.Close()
 		if err != nil {
 			return err
 		}
+		d.log = log
 		b.running[h.Name] = d
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
@@ -324,6 +329,7 @@ func (b *builder) ready(ctx context.Context, h *host) error {
 		go func() {
 			select {
 			case <-d.ended:
+				<-d.log.ended
 				cancel(fmt.Errorf("it ended: %w", d.err))
 			case <-ctx.Done():
 			}
@@ -349,7 +355,7 @@ func (b *builder) ready(ctx context.Context, h *host) error {
 // addresses gives the ports of a host's machines their addresses; guests ask by DHCP.
 func (h *host) addresses() error {
 	for _, m := range h.Machines {
-		if m.Guest == nil {
+		if m.InNamespace() {
 			if err := m.address(); err != nil {
 				return err
 			}
@@ -371,19 +377,27 @@ func (b *builder) restart(ctx context.Context, h *host) error {
 
 // begin runs a machine's commands.
 func (m *machine) begin(ctx context.Context) error {
-	log, err := openLog(m.File(".exec.log"))
+	if len(m.Exec) == 0 {
+		return nil
+	}
+	out, log, err := logTo(m.host.Space(), "watch", m.File(".exec.log"))
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer out.Close()
 	for _, line := range m.Exec {
 		ctx, cancel := context.WithTimeout(ctx, labfile.DefaultTimeout)
 		cmd := m.command(ctx, "sh", "-c", line)
-		cmd.Stdout, cmd.Stderr = log, log
+		cmd.Stdout, cmd.Stderr = out, out
 		err := cmd.Run()
 		cancel()
 		if err != nil {
-			return fmt.Errorf("machines.%s.exec: %s: %w\n%s", m.Name, line, err, lastLines(log.Name()))
+			out.Close()
+			select { // what it started in the background may have the log, too
+			case <-log.ended:
+			case <-time.After(time.Second):
+			}
+			return fmt.Errorf("machines.%s.exec: %s: %w\n%s", m.Name, line, err, lastLines(m.File(".exec.log")))
 		}
 	}
 	return nil

@@ -60,20 +60,25 @@ func (o *outcome) run(ctx context.Context, p *plan) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	out := &head{}
+	var served chan error // of what runs with it, when it has ended
 	if o.With != nil {
 		beside, stop := context.WithCancel(ctx)
+		defer stop()
 		with, err := p.checking(beside, o.With, out)
 		if err == nil {
 			err = with.Start()
 		}
-		defer func() {
-			stop()
-			_ = with.Wait()
-		}()
 		if err != nil {
 			o.wrong = err.Error()
 			return
 		}
+		served = make(chan error, 1)
+		ended := make(chan struct{})
+		go func() {
+			served <- with.Wait()
+			close(ended)
+		}()
+		defer func() { stop(); <-ended }()
 	}
 	cmd, err := p.checking(ctx, o.Run, out)
 	if err == nil {
@@ -81,6 +86,13 @@ func (o *outcome) run(ctx context.Context, p *plan) {
 	}
 	o.output = out.String()
 	o.wrong = o.judge(ctx, err)
+	select {
+	case err := <-served: // by itself; most are ended with the check
+		if err != nil && o.wrong == "" && !o.Fails {
+			o.wrong = fmt.Sprintf("what runs with it: %v", err)
+		}
+	default:
+	}
 }
 
 // checking returns a command of a check. When ctx ends it is killed with all that it started.

@@ -41,6 +41,7 @@ type options struct {
 	image  string
 	over   string // overlay of the disk
 	exec   string
+	reboot bool
 	json   bool
 
 	libvirt bool
@@ -101,6 +102,7 @@ as another user (libvirt-qemu), who has to be able to open the NIC's sockets.`,
 	f.StringVar(&o.line.Name, "name", "", "name in process lists (default vnic-guestCID)")
 	f.StringVar(&o.image, "image", "", "`folder` that vnic image made: boot it, with a shell on the console")
 	f.StringVar(&o.exec, "exec", "", "with --image: run this instead of the shell, as \"guest info\" or \"/usr/bin/iperf3 -s\", and power off")
+	f.BoolVar(&o.reboot, "reboot", false, "with --image: start again when the guest reboots or crashes, instead of ending")
 	f.StringVar(&o.line.Share, "share", "", "`folder` of the host for the guest: /share with --image, else 9p with the tag share")
 	f.StringVar(&o.line.Kernel, "kernel", "", "kernel to boot directly")
 	f.StringVar(&o.line.Initrd, "initrd", "", "initial RAM disk of that kernel")
@@ -432,6 +434,9 @@ func (o *options) boot(ctx context.Context) error {
 		o.line.Disk, o.line.DiskFormat = o.over, qemu.DiskQcow2
 	}
 	if o.image == "" {
+		if o.reboot {
+			return cli.Usagef("--reboot is for --image; others do so")
+		}
 		if o.exec != "" {
 			return cli.Usagef("--exec is for --image; for a kernel of your own write the command after -- in --append")
 		}
@@ -463,7 +468,7 @@ func (o *options) boot(ctx context.Context) error {
 		words = append(append(words, "--"), strings.Fields(o.exec)...)
 	}
 	o.line.Append = strings.Join(words, " ")
-	o.line.NoReboot = true
+	o.line.NoReboot = !o.reboot
 	return nil
 }
 

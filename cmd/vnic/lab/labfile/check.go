@@ -28,6 +28,7 @@ const (
 var (
 	word     = regexp.MustCompile(`^[a-z]([a-z0-9-]*[a-z0-9])?$`)
 	debian   = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
+	module   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 	reserved = regexp.MustCompile(`^(lo|all|br0|up0|cable|sw[0-9]*)$`)
 )
 
@@ -205,6 +206,16 @@ func (c *checker) machines() {
 		if m.Guest != nil {
 			c.guest(path+".guest", m.Guest)
 		}
+		if m.Transport != "" {
+			c.oneOf(path+".transport", m.Transport, "auto", "falcon", "roce", "iwarp")
+		}
+		switch {
+		case m.Service == "":
+		case m.Guest != nil || len(m.Exec) > 0:
+			c.add(path+".service", "the NIC itself is this machine", "leave guest and exec out")
+		default:
+			c.oneOf(path+".service", m.Service, config.ServiceEcho, config.ServiceMemory, config.ServicePattern)
+		}
 		switch {
 		case m.Host == "":
 			c.add(path+".host", "missing", c.known("hosts"))
@@ -246,12 +257,22 @@ func (c *checker) guest(path string, g *Guest) {
 	c.oneOf(path+".port", g.Port, PortVhostUser, PortTAP)
 	c.oneOf(path+".function", g.Function, FunctionVsock, FunctionWindow, FunctionPCI)
 	c.oneOf(path+".accel", g.Accel, "auto", "kvm", "tcg")
-	switch {
-	case g.Image != "" && len(g.Packages) > 0:
-		c.add(path+".packages", "the image is made already", "leave image or packages out")
-	case g.Image != "" && g.Driver != "":
-		c.add(path+".driver", "the image is made already", "leave image or driver out")
-	case g.Driver != "" && g.Function == FunctionVsock:
+	if g.Image != "" && g.Disk != "" {
+		c.add(path+".disk", "the guest boots from an image", "leave image or disk out")
+	}
+	for _, part := range []struct {
+		key   string
+		given bool
+	}{{"packages", len(g.Packages) > 0}, {"modules", len(g.Modules) > 0}, {"driver", g.Driver != ""}, {"kernel", g.Kernel != ""}} {
+		switch {
+		case !part.given:
+		case g.Image != "":
+			c.add(path+"."+part.key, "the image is made already", "leave image or "+part.key+" out")
+		case g.Disk != "":
+			c.add(path+"."+part.key, "the disk is made already", "leave disk or "+part.key+" out; vnic image --disk takes packages and modules")
+		}
+	}
+	if g.Driver != "" && g.Function == FunctionVsock {
 		c.add(path+".driver", "the Linux driver finds no function over vsock", "use function: window or vfio-user")
 	}
 	if g.Memory < minMemory || g.Memory%(1<<20) != 0 {
@@ -263,6 +284,11 @@ func (c *checker) guest(path string, g *Guest) {
 	for i, p := range g.Packages {
 		if !debian.MatchString(p) {
 			c.add(fmt.Sprintf("%s.packages[%d]", path, i), fmt.Sprintf("%.100q is not a package's name", p), "write it as apt has it")
+		}
+	}
+	for i, m := range g.Modules {
+		if !module.MatchString(m) {
+			c.add(fmt.Sprintf("%s.modules[%d]", path, i), fmt.Sprintf("%.100q is not a module's name", m), "write it as modprobe takes it")
 		}
 	}
 }
@@ -310,7 +336,7 @@ func (c *checker) isHost(name string) bool {
 }
 
 func (c *checker) isMachine(name string) bool {
-	return slices.ContainsFunc(c.lab.Machines, func(m Machine) bool { return m.Name == name })
+	return slices.ContainsFunc(c.lab.Machines, func(m Machine) bool { return m.Name == name && m.Service == "" })
 }
 
 // shown is how many names an error lists.
@@ -330,7 +356,9 @@ func (c *checker) known(section string) string {
 		}
 	case "machines":
 		for _, m := range c.lab.Machines {
-			names = append(names, m.Name)
+			if m.Service == "" {
+				names = append(names, m.Name)
+			}
 		}
 	}
 	switch n := len(names); {

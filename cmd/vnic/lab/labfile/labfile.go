@@ -67,19 +67,27 @@ type Tenant struct {
 
 // Machine is what a tenant has at a host: a network namespace with a function's port, or a guest.
 type Machine struct {
-	Name    string     `entry:"name"`
-	Host    string     `yaml:"host"`
-	Tenant  string     `yaml:"tenant"`
-	Address netip.Addr `yaml:"address"` // default: the next one that is free
-	Exec    []string   `yaml:"exec"`    // commands for a shell, run once the lab is up
-	Guest   *Guest     `yaml:"guest"`   // a QEMU guest in place of a namespace
+	Name      string     `entry:"name"`
+	Host      string     `yaml:"host"`
+	Tenant    string     `yaml:"tenant"`
+	Address   netip.Addr `yaml:"address"`   // default: the next one that is free
+	Exec      []string   `yaml:"exec"`      // commands for a shell, run once the lab is up
+	Guest     *Guest     `yaml:"guest"`     // a QEMU guest in place of a namespace
+	Transport string     `yaml:"transport"` // of its function, as in a NIC's configuration; default: that of the NIC
+	Service   string     `yaml:"service"`   // what the NIC itself does as this machine, in place of a namespace
 }
+
+// InNamespace reports whether the machine is a network namespace.
+func (m *Machine) InNamespace() bool { return m.Guest == nil && m.Service == "" }
 
 // Guest is a QEMU guest.
 type Guest struct {
 	Image    string      `yaml:"image"`    // folder made by vnic image; default: the lab makes one
 	Packages []string    `yaml:"packages"` // Debian packages in the one that the lab makes
+	Modules  []string    `yaml:"modules"`  // of the kernel, loaded at boot
 	Driver   string      `yaml:"driver"`   // folder of the Linux driver, which is then in it
+	Kernel   string      `yaml:"kernel"`   // folder of an unpacked kernel, or KernelDebug
+	Disk     string      `yaml:"disk"`     // boots from an overlay of this disk, in place of an image
 	Memory   config.Size `yaml:"memory"`
 	CPUs     int         `yaml:"cpus"`
 	Accel    string      `yaml:"accel"`
@@ -88,6 +96,9 @@ type Guest struct {
 	Function string      `yaml:"function"`
 	Share    string      `yaml:"share"` // folder of the host that the guest has as /share
 }
+
+// KernelDebug is the kernel that finds fault with drivers (guestlib/linux/debug-kernel.sh).
+const KernelDebug = "debug"
 
 // Ways by which a guest has its function's port, and its function.
 const (
@@ -239,8 +250,8 @@ func (g *Guest) setDefaults() {
 
 // At returns the guest with its paths, which are those of a file in a folder.
 func (g Guest) At(folder string) *Guest {
-	for _, p := range []*string{&g.Image, &g.Driver, &g.Share} {
-		if *p != "" && !filepath.IsAbs(*p) {
+	for _, p := range []*string{&g.Image, &g.Driver, &g.Share, &g.Kernel, &g.Disk} {
+		if *p != "" && !filepath.IsAbs(*p) && (p != &g.Kernel || *p != KernelDebug) {
 			*p = filepath.Join(folder, *p)
 		}
 	}

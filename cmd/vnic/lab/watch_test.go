@@ -17,7 +17,7 @@ func TestAGuestFillsNoMemoryByItsConsole(t *testing.T) {
 	for i := range said {
 		said[i] = byte(i >> 7 * 31)
 	}
-	cmd := exec.Command(vnictest.Program(t), "lab", "keep", log)
+	cmd := exec.Command(vnictest.Program(t), "lab", "watch", log)
 	cmd.Stdin = bytes.NewReader(said)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
