@@ -68,39 +68,52 @@ func (tgt *target) mayHoldContext() bool {
 	return int(tgt.unanswered) < max(free/contextPart, contextLeast)
 }
 
-// copyRequest copies the payload of a push that must wait. It returns nil if there is no cell. When
-// all cells are taken, the function that holds the most gives up its oldest cell; within the
-// connection's own function, one that holds more than it does. The push that loses its cell was not
-// acknowledged, so its initiator sends it again. A connection that never fills its holes can
-// therefore not keep others from filling theirs.
+// copyRequest copies the payload of a push that must wait. It returns nil if there are not enough
+// cells. When all cells are taken, the function that holds the most gives up its oldest ones; within
+// the connection's own function, a connection that holds more than it does. The push that loses its
+// cells was not acknowledged, so its initiator sends it again. A connection that never fills its
+// holes can therefore not keep others from filling theirs.
 func (tgt *target) copyRequest(payload []byte) *cell {
 	p := &tgt.conn.e.contexts.cells
-	if p.requests >= p.limit && !tgt.evict(p.largest(tgt.conn.share)) {
-		return nil
+	n := p.of(payload)
+	for p.requests+n > p.limit {
+		if n > p.limit || !tgt.evict(p.largest(tgt.conn.share, n), n) {
+			return nil
+		}
 	}
-	if !tgt.conn.credits.takeOne(credit.NetBufRx) && !(tgt.evict(tgt.conn.share) && tgt.conn.credits.takeOne(credit.NetBufRx)) {
-		return nil
+	for tries := n; !tgt.conn.credits.takeCells(n); tries-- {
+		if tries == 0 || !tgt.evict(tgt.conn.share, n) {
+			return nil
+		}
 	}
 	k := p.copyRequest(tgt.conn, payload)
 	tgt.conn.e.contexts.cellLevel.update(p.requests)
 	return k
 }
 
-// evictScan limits how many cells evict examines.
+// evictScan limits how many payloads evict examines.
 const evictScan = 16
 
-// evict frees the oldest cell of s that the connection may take: any cell of another function, but
-// in its own function only one of a connection that afterwards still holds at least as many.
-func (tgt *target) evict(s *share) bool {
-	for range min(evictScan, s.cells.n) {
+// evict frees the cells of the oldest payload of s that the connection, which needs n, may take: any
+// one of another function, but in its own function only one of a connection that afterwards still
+// holds at least as many.
+func (tgt *target) evict(s *share, n int) bool {
+	first := s.cells.First()
+	if first == nil {
+		return false
+	}
+	for range evictScan {
 		k := s.cells.First()
-		if k.req != nil && (s != tgt.conn.share || k.conn.requestCells > tgt.conn.requestCells+1) {
+		if k.req != nil && (s != tgt.conn.share || int(k.conn.requestCells)-k.size >= int(tgt.conn.requestCells)+n) {
 			tgt.conn.e.stats.Evicted++
 			k.conn.target.giveUp(k.req)
 			return true
 		}
-		k.age.Remove() // examine this cell last next time
+		k.age.Remove() // examine this payload last next time
 		s.cells.PushBack(&k.age, k)
+		if s.cells.First() == first {
+			break
+		}
 	}
 	return false
 }

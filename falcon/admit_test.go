@@ -169,6 +169,63 @@ func TestCellsMoveToThoseWithFewer(t *testing.T) {
 	}
 }
 
+// TestLongPayloadTakesSeveralCells: payload that waits takes as many cells as its bytes need, of the
+// pool and of the credits, and is refused if there are not so many. They are all free afterwards.
+func TestLongPayloadTakesSeveralCells(t *testing.T) {
+	limit := credit.NoLimit()
+	for name, c := range map[string]struct {
+		cells  int
+		credit uint32
+	}{"cells": {9, 100}, "credits": {100, 9}} {
+		limit[credit.NetBufRx] = c.credit
+		node := credit.New(nil, limit)
+		s := sized(t, falcon.Config{Profile: testProfile(), RxCells: c.cells, CellBytes: 100, Credits: node}, func(cfg *falcon.ConnConfig) { cfg.MTU = 400 })
+		push := func(seq uint32, n int) wire.Drop {
+			p := wire.PushData{Header: s.header(wire.TypePushData, 200+seq, 7+seq, false), RequestLength: uint16(n)}
+			payload := make([]byte, n)
+			sim.WritePayload(payload, uint64(seq))
+			return s.receive(append(p.Append(nil), payload...))
+		}
+		held := func(want int) {
+			t.Helper()
+			if got := s.e.Stats().RxCells; got != want || node.InUse()[credit.NetBufRx] != uint32(want) {
+				t.Errorf("%s: %d cells are held, %d counted, want %d", name, got, node.InUse()[credit.NetBufRx], want)
+			}
+		}
+		s.want(push(1, 400), wire.DropNone)
+		s.want(push(2, 301), wire.DropNone)
+		held(8)
+		s.want(push(3, 101), wire.DropResource)
+		s.want(push(3, 100), wire.DropNone)
+		held(9)
+		s.want(push(4, 20), wire.DropResource)
+		s.want(push(0, 400), wire.DropNone) // the head of line needs none
+		held(0)
+		if s.count(falcon.EvPush) != 4 || s.ulp.Corrupt != 0 {
+			t.Errorf("%s: %d pushes delivered, %d of them corrupt", name, s.count(falcon.EvPush), s.ulp.Corrupt)
+		}
+	}
+}
+
+// TestCellsMoveToThoseWithFewerWhateverTheirPayload: functions with long and short payload end up with
+// about as many cells each, not with as many packets.
+func TestCellsMoveToThoseWithFewerWhateverTheirPayload(t *testing.T) {
+	s := sized(t, falcon.Config{Profile: testProfile(), RxCells: 16, CellBytes: 32}, func(cfg *falcon.ConnConfig) { cfg.MTU = 128 })
+	other := s.beside(func(cfg *falcon.ConnConfig) { cfg.LocalFunction++ })
+	for n := range uint32(4) {
+		p := wire.PushData{Header: s.header(wire.TypePushData, 201+n, 8+n, false), RequestLength: 128}
+		s.want(s.receive(append(p.Append(nil), make([]byte, 128)...)), wire.DropNone)
+	}
+	s.with(other, func() {
+		for n := range uint32(30) {
+			s.pushData(201+n, 8+n, false)
+		}
+	})
+	if a, b := s.c.Info().WaitingForOrder, other.Info().WaitingForOrder; a != 8 || b != 8 {
+		t.Errorf("they have %d and %d cells, want 8 each", a, b)
+	}
+}
+
 // TestTheLargestGivesUpCells: of several functions that hold more, the one with the most gives up
 // cells.
 func TestTheLargestGivesUpCells(t *testing.T) {

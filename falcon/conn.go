@@ -12,7 +12,7 @@ import (
 type ConnConfig struct {
 	LocalCID, RemoteCID           CID
 	LocalFunction, RemoteFunction uint32 // Destination Function expected on receipt, and put on the wire; 24 bits
-	MTU                           int    // largest ULP part (headers and data) of one packet, bytes
+	MTU                           int    // largest ULP part (headers and data) of one packet, bytes, at most MaxMTU
 	Protocol                      wire.Protocol
 	Ordered                       bool
 
@@ -25,6 +25,9 @@ type ConnConfig struct {
 	GiveUp Time
 	User   any // for the ULP's use
 }
+
+// MaxMTU is the largest MTU of a connection: the length fields of packets have 16 bits.
+const MaxMTU = 1<<16 - 1
 
 // Forever is a value of ConnConfig.GiveUp that means no limit.
 const Forever Time = math.MaxInt64
@@ -102,8 +105,8 @@ func (e *Engine) Open(now Time, cfg ConnConfig) (*Conn, error) {
 		return nil, configError("RemoteFunction", cfg.RemoteFunction, "use 24 bits")
 	case !cfg.Protocol.Valid():
 		return nil, configError("Protocol", cfg.Protocol, "use RDMA or NVMe")
-	case cfg.MTU < 1 || cfg.MTU > e.cfg.CellBytes || cfg.MTU > 0xffff:
-		return nil, configError("MTU", cfg.MTU, "use 1 to Config.CellBytes, at most 65535")
+	case cfg.MTU < 1 || cfg.MTU > MaxMTU:
+		return nil, configError("MTU", cfg.MTU, "use 1 to 65535")
 	case cfg.GiveUp < 0:
 		return nil, configError("GiveUp", cfg.GiveUp, "use 0 for the profile's value")
 	case e.conns.find(cfg.LocalCID) != nil:

@@ -29,7 +29,7 @@ type contexts struct {
 func newContexts(cfg *Config) contexts {
 	return contexts{
 		txnLimit: cfg.TxContexts, requestLimit: cfg.RxContexts, requestLevel: newPoolLevel(&cfg.Profile.RxPackets, cfg.RxContexts),
-		cells: cellPool{limit: cfg.RxCells, size: cfg.CellBytes}, cellLevel: newPoolLevel(&cfg.Profile.RxBuffers, cfg.RxCells),
+		cells: cellPool{limit: cfg.RxCells, bytes: cfg.CellBytes}, cellLevel: newPoolLevel(&cfg.Profile.RxBuffers, cfg.RxCells),
 	}
 }
 
@@ -97,7 +97,7 @@ func (c *Conn) putRequest(req *request) {
 func (c *Conn) putCell(k *cell) {
 	x := &c.e.contexts
 	if k.request {
-		c.credits.returnOne(credit.NetBufRx)
+		c.credits.returnCells(k.size)
 	}
 	x.cells.put(k)
 	x.cellLevel.update(x.cells.requests)
@@ -111,77 +111,106 @@ func (req *request) dropPayload() {
 	req.cell, req.data = nil, nil
 }
 
-// cell holds the payload of one received packet that waits for its turn.
+// cell holds the payload of one received packet that waits for its turn. It is worth one cell of the
+// pool, or several if the payload is longer than one.
 type cell struct {
 	age     list.Node[cell] // in cellAges
 	conn    *Conn
 	req     *request // the waiting push that this payload belongs to, else nil
 	request bool     // payload of a peer's request
+	size    int      // in cells of the pool
 	buf     []byte
 }
 
-// cellPool counts and recycles cells. Memory is allocated when first needed and then kept. The pool
-// limits only cells for the requests of peers. Cells for pull data are limited by the transactions
-// that were granted to the initiator, so pull data always finds a cell (Falcon §8.4.3.2).
+// cellPool counts and recycles cells. Memory is allocated when first needed and then kept, but not
+// beyond the limit. The pool limits only cells for the requests of peers. Cells for pull data are
+// limited by the transactions that were granted to the initiator, so pull data always finds a cell
+// (Falcon §8.4.3.2).
 type cellPool struct {
-	free     pool.Pool[cell]
+	free     [][]*cell // by size: free[0] is of one cell
+	memory   int       // cells that exist, in use or free
 	inUse    int
 	requests int // of inUse
 	limit    int // of requests
-	size     int // bytes of a cell
+	bytes    int // of a cell
 	shares   []*share
 }
 
-// cellAges lists the cells that a function's connections hold for requests, oldest first.
+// cellAges lists the payloads that a function's connections hold for requests, oldest first.
 type cellAges struct {
 	list.List[cell]
-	n  int
+	n  int // cells
 	at int // in cellPool.shares while n > 0
 }
 
-// copyData copies pull data into a cell.
-func (p *cellPool) copyData(c *Conn, payload []byte) *cell {
-	k := p.free.Get()
-	if k.buf == nil {
-		k.buf = make([]byte, 0, p.size)
+// of returns how many cells a payload takes.
+func (p *cellPool) of(payload []byte) int { return max(1, (len(payload)+p.bytes-1)/p.bytes) }
+
+// get returns memory of so many cells. If it has to be allocated, free memory of other sizes makes
+// room for it.
+func (p *cellPool) get(size int) *cell {
+	for len(p.free) < size {
+		p.free = append(p.free, nil)
 	}
-	p.inUse++
-	c.cells++
-	*k = cell{conn: c, buf: append(k.buf[:0], payload...)}
+	if of := p.free[size-1]; len(of) > 0 {
+		p.free[size-1] = of[:len(of)-1]
+		return of[len(of)-1]
+	}
+	for i := range p.free {
+		for of := &p.free[i]; len(*of) > 0 && p.memory+size > p.limit; *of = (*of)[:len(*of)-1] {
+			(*of)[len(*of)-1] = nil
+			p.memory -= i + 1
+		}
+	}
+	p.memory += size
+	return &cell{size: size, buf: make([]byte, 0, size*p.bytes)}
+}
+
+// copyData copies pull data into cells.
+func (p *cellPool) copyData(c *Conn, payload []byte) *cell {
+	k := p.get(p.of(payload))
+	k.conn, k.buf = c, append(k.buf[:0], payload...)
+	p.inUse += k.size
+	c.cells += int32(k.size)
 	return k
 }
 
-// copyRequest copies the payload of a push that waits into a cell.
+// copyRequest copies the payload of a push that waits into cells.
 func (p *cellPool) copyRequest(c *Conn, payload []byte) *cell {
 	k := p.copyData(c, payload)
 	k.request = true
-	p.requests++
-	c.requestCells++
+	p.requests += k.size
+	c.requestCells += int32(k.size)
 	s := c.share
 	s.cells.PushBack(&k.age, k)
-	if s.cells.n++; s.cells.n == 1 {
+	if s.cells.n == 0 {
 		s.cells.at = len(p.shares)
 		p.shares = append(p.shares, s)
 	}
+	s.cells.n += k.size
 	return k
 }
 
 func (p *cellPool) put(k *cell) {
 	if k.request {
-		p.requests--
-		k.conn.requestCells--
+		p.requests -= k.size
+		k.conn.requestCells -= int32(k.size)
 		p.leave(k)
 	}
-	p.inUse--
-	k.conn.cells--
-	k.conn, k.req = nil, nil
-	p.free.Put(k)
+	p.inUse -= k.size
+	k.conn.cells -= int32(k.size)
+	k.conn, k.req, k.request = nil, nil, false
+	if p.memory > p.limit {
+		p.memory -= k.size
+		return
+	}
+	p.free[k.size-1] = append(p.free[k.size-1], k)
 }
 
 func (p *cellPool) leave(k *cell) {
 	s := k.conn.share
 	k.age.Remove()
-	if s.cells.n--; s.cells.n > 0 {
+	if s.cells.n -= k.size; s.cells.n > 0 {
 		return
 	}
 	last := len(p.shares) - 1
@@ -192,10 +221,10 @@ func (p *cellPool) leave(k *cell) {
 }
 
 // largest returns the share that holds the most cells. It returns s unless another share holds more
-// cells than s would with one more.
-func (p *cellPool) largest(s *share) *share {
+// cells than s would with n more.
+func (p *cellPool) largest(s *share, n int) *share {
 	for _, o := range p.shares {
-		if o != s && o.cells.n > s.cells.n+1 {
+		if o != s && o.cells.n > s.cells.n+n {
 			s = o
 		}
 	}

@@ -65,9 +65,12 @@ func TestOccupancyOfEqualThresholds(t *testing.T) {
 	}
 }
 
-// TestAFunctionIsListedWhileItHoldsCells: a function is listed once, for as long as it holds cells.
-func TestAFunctionIsListedWhileItHoldsCells(t *testing.T) {
-	p := cellPool{size: 8, limit: 100}
+// TestCellsAreCounted: a function is listed once, for as long as it holds cells; payloads of all
+// lengths are counted by the cells they take, and the memory of the pool stays within its limit, of
+// which only payloads that wait for their turn hold part.
+func TestCellsAreCounted(t *testing.T) {
+	const bytes, longest = 8, 60
+	p := cellPool{bytes: bytes, limit: 100}
 	var shares [5]share
 	var conns [5]Conn
 	for i := range conns {
@@ -75,17 +78,24 @@ func TestAFunctionIsListedWhileItHoldsCells(t *testing.T) {
 	}
 	held := [5][]*cell{}
 	rnd := rand.New(rand.NewPCG(3, 4))
-	for range 2000 {
-		i := rnd.IntN(len(conns))
+	for range 5000 {
+		i, length := rnd.IntN(len(conns)), rnd.IntN(longest+1)
 		if n := len(held[i]); n > 0 && rnd.IntN(2) == 0 {
 			p.put(held[i][n-1])
 			held[i] = held[i][:n-1]
-		} else if p.requests < p.limit {
-			held[i] = append(held[i], p.copyRequest(&conns[i], []byte{1}))
+		} else if payload := make([]byte, length); p.requests+p.of(payload) <= p.limit {
+			k := p.copyRequest(&conns[i], payload)
+			if want := max(1, (length+bytes-1)/bytes); k.size != want || len(k.buf) != length || cap(k.buf) != want*bytes {
+				t.Fatalf("%d bytes are in %d cells with room for %d", length, k.size, cap(k.buf))
+			}
+			held[i] = append(held[i], k)
 		}
-		holders, cells := 0, 0
+		holders, cells, free := 0, 0, 0
 		for i := range shares {
-			n := len(held[i])
+			n := 0
+			for _, k := range held[i] {
+				n += k.size
+			}
 			cells += n
 			if conns[i].requestCells != int32(n) || conns[i].cells != int32(n) || shares[i].cells.n != n {
 				t.Fatalf("%d cells of connection %d, counted %d, its function %d", n, i, conns[i].cells, shares[i].cells.n)
@@ -97,8 +107,34 @@ func TestAFunctionIsListedWhileItHoldsCells(t *testing.T) {
 				}
 			}
 		}
+		for size, of := range p.free {
+			free += (size + 1) * len(of)
+		}
 		if len(p.shares) != holders || p.requests != cells || p.inUse != cells {
 			t.Fatalf("%d functions hold %d cells; counted %d and %d", holders, cells, len(p.shares), p.requests)
 		}
+		if p.memory != cells+free || p.memory > p.limit {
+			t.Fatalf("memory of %d cells, %d in use and %d free, limit %d", p.memory, cells, free, p.limit)
+		}
+	}
+}
+
+// TestMemoryForPullDataIsGivenBack: pull data takes as many cells as it needs. What is beyond the
+// limit is not kept.
+func TestMemoryForPullDataIsGivenBack(t *testing.T) {
+	p := cellPool{bytes: 8, limit: 10}
+	c := Conn{share: &share{}}
+	var held []*cell
+	for range 10 {
+		held = append(held, p.copyData(&c, make([]byte, 30)))
+	}
+	if p.memory != 40 || p.inUse != 40 || p.requests != 0 {
+		t.Errorf("memory of %d cells, %d in use, %d of requests", p.memory, p.inUse, p.requests)
+	}
+	for _, k := range held {
+		p.put(k)
+	}
+	if p.memory > p.limit || p.inUse != 0 || c.cells != 0 {
+		t.Errorf("memory of %d cells is kept, %d in use, %d of the connection", p.memory, p.inUse, c.cells)
 	}
 }

@@ -39,6 +39,23 @@ func (cr *credits) returnOne(i credit.Counter) {
 	}
 }
 
+// takeCells takes credits for n cells, or for none.
+func (cr *credits) takeCells(n int) bool {
+	for i := range n {
+		if !cr.takeOne(credit.NetBufRx) {
+			cr.returnCells(i)
+			return false
+		}
+	}
+	return true
+}
+
+func (cr *credits) returnCells(n int) {
+	for range n {
+		cr.returnOne(credit.NetBufRx)
+	}
+}
+
 // aboveLimit reports whether cost is above a limit, so that waiting would not help (Falcon §11,
 // kUlpCmplCdtErr).
 func (cr *credits) aboveLimit(cost *credit.Cost) bool {

@@ -75,6 +75,7 @@ func (l *ledger) check() {
 
 func runFaults(t *testing.T, seed uint64) uint64 {
 	r := random{seed: ^seed}
+	segment := 1 << (10 + r.intn(6))
 	profile := falcon.Hardware()
 	profile.MaxRetransmits, profile.TxnTimeout = 1+r.intn(4), falcon.Time(2+r.intn(20))*ms
 	var ulps [2]*sim.ULP
@@ -125,7 +126,7 @@ func runFaults(t *testing.T, seed uint64) uint64 {
 	var conns []*falcon.Conn
 	for i := range uint32(6) {
 		c := falcon.ConnConfig{
-			LocalCID: 1 + i, RemoteCID: 100 + i, Protocol: wire.ProtocolRDMA, Ordered: i%2 == 0, MTU: 4200,
+			LocalCID: 1 + i, RemoteCID: 100 + i, Protocol: wire.ProtocolRDMA, Ordered: i%2 == 0, MTU: segment + 104,
 			TxDataPSN: 0xfffffff0, TxReqPSN: 5, RxDataPSN: 9, RxReqPSN: 0xfffffffa, TxRSN: 3, RxRSN: 0xfffffffe,
 		}
 		a, b, err := w.Connect(c)
@@ -145,9 +146,9 @@ func runFaults(t *testing.T, seed uint64) uint64 {
 			tag++
 			var err error
 			if r.chance(0.5) {
-				err = conns[i].Push(w.Now, tag, 8+r.intn(2000))
+				err = conns[i].Push(w.Now, tag, 8+r.intn(segment/2))
 			} else {
-				err = conns[i].Pull(w.Now, tag, 8, 8+r.intn(2000))
+				err = conns[i].Pull(w.Now, tag, 8, 8+r.intn(segment/2))
 			}
 			if err == nil {
 				ledgers[i].issued = append(ledgers[i].issued, tag)

@@ -131,6 +131,8 @@ type model struct {
 	limit credit.Cost
 	txns  map[uint64]*modelTxn // by tag
 	left  int                  // transactions still to issue
+
+	segment int // bytes of the longest ones, 1 to 32 KiB
 }
 
 type modelNode struct {
@@ -193,9 +195,9 @@ func runSmallModel(t *testing.T, seed uint64) uint64 {
 }
 
 func runPoolsOfOne(t *testing.T, seed uint64) uint64 {
-	m := newModelWith(t, seed, func(cfg *falcon.Config) credit.Cost {
+	m := newModelWith(t, seed, func(cfg *falcon.Config, segment int) credit.Cost {
 		cfg.TxContexts, cfg.RxContexts, cfg.RxCells = 1, 1, 1
-		const largest = 4096 / credit.DefaultCell
+		largest := uint32(segment / credit.DefaultCell)
 		return credit.Cost{1, largest, 1, largest, 1, largest, 1, 1}
 	})
 	m.connect(1 + m.rnd.intn(3))
@@ -207,9 +209,10 @@ func runPoolsOfOne(t *testing.T, seed uint64) uint64 {
 func newModel(t *testing.T, seed uint64) *model { return newModelWith(t, seed, nil) }
 
 // newModelWith makes a model whose pools are random, or those that fit makes.
-func newModelWith(t *testing.T, seed uint64, fit func(*falcon.Config) credit.Cost) *model {
+func newModelWith(t *testing.T, seed uint64, fit func(cfg *falcon.Config, segment int) credit.Cost) *model {
 	m := &model{t: t, rnd: random{seed: seed}, txns: map[uint64]*modelTxn{}}
 	r := &m.rnd
+	m.segment = 1 << (10 + r.intn(6))
 	hardware := r.chance(0.3)
 	profile := falcon.Software()
 	if hardware {
@@ -229,10 +232,10 @@ func newModelWith(t *testing.T, seed uint64, fit func(*falcon.Config) credit.Cos
 	}
 	var cfg [2]falcon.Config
 	for i := range cfg {
-		m.limit = credit.Cost{uint32(20 + r.intn(400)), uint32(400 + r.intn(8000)), uint32(20 + r.intn(400)), uint32(400 + r.intn(8000)), uint32(4 + r.intn(100)), uint32(40 + r.intn(4000)), uint32(4 + r.intn(200)), uint32(r.intn(100))}
+		m.limit = credit.Cost{uint32(20 + r.intn(400)), uint32(400 + r.intn(8000)), uint32(20 + r.intn(400)), uint32(400 + r.intn(8000)), uint32(4 + r.intn(100)), uint32(m.segment/credit.DefaultCell + r.intn(4000)), uint32(4 + r.intn(200)), uint32(r.intn(100))}
 		cfg[i] = falcon.Config{Profile: profile, RxCells: 4 + r.intn(200), TxContexts: 16 + r.intn(300), RxContexts: 8 + r.intn(300)}
 		if fit != nil {
-			m.limit = fit(&cfg[i])
+			m.limit = fit(&cfg[i], m.segment)
 		}
 		m.nodes[i] = &modelNode{m: m, i: i, credits: credit.New(nil, m.limit)}
 		cfg[i].Credits = m.nodes[i].credits
@@ -256,7 +259,7 @@ func (m *model) connect(conns int) {
 		base := uint32(math.MaxUint32 - r.intn(200)) // windows cross the 2^32 wrap
 		a, b, err := m.w.Connect(falcon.ConnConfig{
 			LocalCID: uint32(0x100 + i), RemoteCID: uint32(0x500 + 3*i), LocalFunction: 1, RemoteFunction: 2,
-			Protocol: wire.ProtocolRDMA, Ordered: r.chance(0.7), MTU: 4200,
+			Protocol: wire.ProtocolRDMA, Ordered: r.chance(0.7), MTU: m.segment + 104,
 			TxDataPSN: base, TxReqPSN: base + 50, RxDataPSN: base - 60, RxReqPSN: base + 7, TxRSN: base + 90, RxRSN: uint32(r.next()),
 		})
 		if err != nil {
@@ -355,7 +358,7 @@ func (n *modelNode) issue() {
 		tag := uint64(len(n.m.txns)+1)<<8 | uint64(n.i)
 		x := &modelTxn{pull: r.chance(0.4), conn: c, length: 8 + r.intn(1000)}
 		if r.chance(0.2) {
-			x.length = 4096
+			x.length = n.m.segment
 		}
 		var err error
 		switch {

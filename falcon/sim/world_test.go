@@ -236,7 +236,7 @@ func TestCorruptPayloads(t *testing.T) {
 // TestLongestPacket: a World carries the longest packets there are.
 func TestLongestPacket(t *testing.T) {
 	ulps := [2]*sim.ULP{{Record: true}, {}}
-	cfg := falcon.Config{Profile: falcon.Hardware(), CellBytes: 0xffff}
+	cfg := falcon.Config{Profile: falcon.Hardware()}
 	w := sim.NewWorld(1, [2]falcon.Config{cfg, cfg}, [2]sim.Handler{ulps[0], ulps[1]}, sim.Impairment{})
 	a, _, err := w.Connect(falcon.ConnConfig{LocalCID: 1, RemoteCID: 2, Protocol: wire.ProtocolRDMA, MTU: 0xffff})
 	if err != nil {
