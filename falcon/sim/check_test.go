@@ -69,7 +69,15 @@ func TestEachCheckRefusesTheFirstValueBeyondItsBound(t *testing.T) {
 		{
 			name: "buffer",
 			good: []func(*Scenario){func(s *Scenario) { s.Network.Buffer = maxFrame }, func(s *Scenario) { s.Network.Buffer = 1 << 32 }},
-			bad:  []func(*Scenario){func(s *Scenario) { s.Network.Buffer = maxFrame - 1 }, func(s *Scenario) { s.Network.Buffer = 1<<32 + 1 }},
+			bad: []func(*Scenario){
+				func(s *Scenario) { s.Network.Buffer = maxFrame - 1 }, func(s *Scenario) { s.Network.Buffer = 1<<32 + 1 },
+				func(s *Scenario) { s.Network.Buffer, s.Network.MTU = maxFrame, MTU+1 },
+			},
+		},
+		{
+			name: "mtu",
+			good: []func(*Scenario){func(s *Scenario) { s.Network.MTU = 1 }, func(s *Scenario) { s.Network.MTU = MaxMTU }},
+			bad:  []func(*Scenario){func(s *Scenario) { s.Network.MTU = -1 }, func(s *Scenario) { s.Network.MTU = MaxMTU + 1 }},
 		},
 		{
 			name: "mark",

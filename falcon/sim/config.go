@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -15,6 +16,7 @@ type NetworkConfig struct {
 	Hosts  int
 	Rate   int64       // of every link, bits per second
 	RTT    falcon.Time // round trip of an empty network, without serialisation
+	MTU    int         // largest ULP part of a packet, bytes; larger operations take several packets; 0: MTU
 	Buffer int         // of every switch port, bytes; what does not fit is dropped
 	Mark   int         // a port with more bytes than this marks Congestion Experienced, 0 = never
 
@@ -31,8 +33,10 @@ func (c *NetworkConfig) Check() error {
 		return fmt.Errorf("rate: %d bit/s is out of range; use 1 Mbit/s to 10 Tbit/s", c.Rate)
 	case c.RTT < 0 || c.RTT > 1e9:
 		return fmt.Errorf("rtt: %d ns is out of range; use 0 to 1 s", c.RTT)
-	case c.Buffer < maxFrame || c.Buffer > 1<<32:
-		return fmt.Errorf("buffer: %d bytes is out of range; use at least a frame, %d bytes, and at most 4 GiB", c.Buffer, maxFrame)
+	case c.MTU < 0 || c.MTU > MaxMTU:
+		return fmt.Errorf("mtu: %d bytes is out of range; use 1 to %d, or 0 for %d", c.MTU, MaxMTU, MTU)
+	case c.Buffer < c.frame() || c.Buffer > 1<<32:
+		return fmt.Errorf("buffer: %d bytes is out of range; use at least a frame, %d bytes, and at most 4 GiB", c.Buffer, c.frame())
 	case c.Mark < 0:
 		return fmt.Errorf("mark: %d is negative; use 0 for no marks", c.Mark)
 	}
@@ -50,6 +54,11 @@ func (c *NetworkConfig) Check() error {
 	}
 	return c.Faults.check()
 }
+
+// packet and frame return the most bytes of a Falcon packet, and of a frame with one.
+func (c *NetworkConfig) packet() int { return headers + cmp.Or(c.MTU, MTU) }
+
+func (c *NetworkConfig) frame() int { return c.packet() + Overhead }
 
 // impaired reports whether any link has faults.
 func (c *NetworkConfig) impaired() bool {

@@ -188,7 +188,7 @@ func (f *flow) expect(at falcon.Time) {
 
 // issuePacket issues the next packet of the current operation.
 func (f *flow) issuePacket(now falcon.Time) {
-	n := min(f.left, MTU)
+	n := min(f.left, f.net.cfg.MTU)
 	var err error
 	switch tag := uint64(f.current); {
 	case f.cfg.Pull:

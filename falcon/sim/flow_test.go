@@ -3,25 +3,33 @@ package sim
 import (
 	"math"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
 )
 
 // TestOperationsOfManyPackets: an operation ends when all of its packets have ended, is counted
-// once, and delivers all of its bytes. As many are in progress as are allowed.
+// once, and delivers all of its bytes, with packets of 1 to 32 KiB. As many are in progress as are
+// allowed.
 func TestOperationsOfManyPackets(t *testing.T) {
+	for mtu := 1024; mtu <= MaxMTU; mtu *= 2 {
+		t.Run(strconv.Itoa(mtu), func(t *testing.T) { testOperations(t, mtu) })
+	}
+}
+
+func testOperations(t *testing.T, mtu int) {
 	for _, pull := range []bool{false, true} {
 		for _, ordered := range []bool{false, true} {
-			n := network(t, func(c *NetworkConfig) { c.Loss = 0.02 })
-			const size = 10*MTU + 1
+			n := network(t, func(c *NetworkConfig) { c.Loss, c.MTU = 0.02, mtu })
+			size := 10*mtu + 1
 			f := add(t, n, FlowConfig{From: 0, To: 1, Pull: pull, Ordered: ordered, Sizes: []int{size}, Outstanding: 3})
 			n.Run(n.Now + 5e6)
 			if f.outstanding != 3 || len(f.operations.all) != 3 {
 				t.Errorf("pull %v, ordered %v: %d operations under way, %d were at most, want 3", pull, ordered, f.outstanding, len(f.operations.all))
 			}
 			c := &n.completions
-			if c.n < 50 || f.received < c.n*size || f.received > (c.n+3)*size || f.failed != 0 {
+			if bytes := c.n * uint64(size); c.n < 50 || f.received < bytes || f.received > bytes+3*uint64(size) || f.failed != 0 {
 				t.Errorf("pull %v, ordered %v: %d operations of %d bytes are over, %d failed, %d bytes were received", pull, ordered, c.n, size, f.failed, f.received)
 			}
 			if least := c.quantile(0); least < n.cfg.RTT { // a round trip at least, whatever came first

@@ -54,7 +54,7 @@ func (h *Host) drain() {
 func (h *Host) transmit() {
 	n := h.net
 	p := n.packets.get()
-	size, conn := h.Engine.Transmit(n.Now, p.buf[:])
+	size, conn := h.Engine.Transmit(n.Now, p.buf)
 	if size == 0 {
 		n.packets.put(p)
 		return

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"cmp"
+
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
@@ -48,7 +50,8 @@ func NewNetwork(seed uint64, cfg NetworkConfig, engine falcon.Config) (*Network,
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	n := &Network{cfg: cfg, seed: seed, Now: 1e6, Ports: make([]Port, cfg.Hosts)}
+	cfg.MTU = cmp.Or(cfg.MTU, MTU)
+	n := &Network{cfg: cfg, seed: seed, Now: 1e6, Ports: make([]Port, cfg.Hosts), packets: packets{length: cfg.packet()}}
 	for i := range cfg.Hosts {
 		h := &Host{net: n, index: i, wake: never}
 		h.Engine = falcon.NewEngine(engine, h)
@@ -86,7 +89,7 @@ func (n *Network) AddFlow(cfg FlowConfig) error {
 	f.from, f.to = &endpoint{flow: f, host: cfg.From}, &endpoint{flow: f, host: cfg.To}
 	f.from.peer, f.to.peer = f.to, f.from
 	cid := uint32(2 * len(n.flows))
-	conn := falcon.ConnConfig{LocalCID: cid, RemoteCID: cid + 1, Protocol: wire.ProtocolRDMA, Ordered: cfg.Ordered, MTU: MTU, User: f.from}
+	conn := falcon.ConnConfig{LocalCID: cid, RemoteCID: cid + 1, Protocol: wire.ProtocolRDMA, Ordered: cfg.Ordered, MTU: n.cfg.MTU, User: f.from}
 	var err error
 	if f.from.conn, err = n.Hosts[cfg.From].Engine.Open(n.Now, conn); err != nil {
 		return err

@@ -11,6 +11,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
+// maxFrame is the longest frame of the default MTU.
+const maxFrame = headers + MTU + Overhead
+
 func network(tb testing.TB, edit func(*NetworkConfig)) *Network {
 	tb.Helper()
 	cfg := NetworkConfig{Hosts: 2, Rate: 100e9, RTT: 10000, Buffer: 1 << 20}

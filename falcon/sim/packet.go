@@ -1,17 +1,16 @@
 package sim
 
 const (
-	// MTU is the largest ULP part of a packet in a Network. Larger operations take several packets.
-	MTU = 4096
+	// MTU is the default of NetworkConfig.MTU, and MaxMTU its maximum.
+	MTU, MaxMTU = 4096, 1 << 15
 	// Overhead is what a frame contains besides the Falcon packet: preamble, gap and FCS 24,
 	// Ethernet 14, IPv4 20, UDP 8, PSP 24, inner IPv4 20, ICV 16 bytes.
 	Overhead = 126
 	// hops is the forward hop count of every packet: one switch.
 	hops = 1
 
-	maxPacket = 64 + MTU
-	maxFrame  = maxPacket + Overhead
-	picos     = 1000
+	headers = 64 // of a Falcon packet, at most
+	picos   = 1000
 )
 
 // packet is a Falcon packet in the network.
@@ -26,16 +25,19 @@ type packet struct {
 	psn     uint32
 	release uint64 // index of the frame after which a held packet is sent
 	copied  bool   // this is a copy that the network made
-	buf     [maxPacket]byte
+	buf     []byte
 }
 
 // packets holds packets that are free for use.
-type packets struct{ free *packet }
+type packets struct {
+	free   *packet
+	length int // of a packet, at most
+}
 
 func (a *packets) get() *packet {
 	p := a.free
 	if p == nil {
-		return new(packet)
+		return &packet{buf: make([]byte, a.length)}
 	}
 	a.free = p.next
 	p.next, p.ce, p.copied = nil, false, false

@@ -40,7 +40,7 @@ func TestTally(t *testing.T) {
 		{a.Append(nil), noWindow, tally{first: 5, again: 3}},
 	} {
 		p := n.packets.get()
-		p.n = copy(p.buf[:], tc.packet)
+		p.n = copy(p.buf, tc.packet)
 		if e.sent(p); p.window != tc.window || e.tally != tc.want {
 			t.Errorf("packet %d: window %d, %+v; want %d, %+v", i, p.window, e.tally, tc.window, tc.want)
 		}

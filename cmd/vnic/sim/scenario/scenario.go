@@ -28,6 +28,7 @@ type Network struct {
 	Hosts  int           `yaml:"hosts"`  // default: what the flows need
 	Rate   config.Rate   `yaml:"rate"`   // of every link, as 100G
 	RTT    time.Duration `yaml:"rtt"`    // of the empty network
+	MTU    int           `yaml:"mtu"`    // data bytes of a packet, default 4096
 	Buffer Bytes         `yaml:"buffer"` // of a switch port, as 64K or 6BDP
 	Mark   Bytes         `yaml:"mark"`   // ECN threshold of a switch port, 0 = none
 
@@ -149,7 +150,7 @@ func Parse(b []byte) (*sim.Scenario, error) {
 	n := &f.Network
 	bdp := float64(n.Rate) * n.RTT.Seconds() / 8
 	s.Network = sim.NetworkConfig{
-		Hosts: n.Hosts, Rate: int64(n.Rate), RTT: int64(n.RTT), Buffer: n.Buffer.of(bdp), Mark: n.Mark.of(bdp),
+		Hosts: n.Hosts, Rate: int64(n.Rate), RTT: int64(n.RTT), MTU: n.MTU, Buffer: n.Buffer.of(bdp), Mark: n.Mark.of(bdp),
 		Faults: n.Faults.build(),
 	}
 	for i := range n.Links {

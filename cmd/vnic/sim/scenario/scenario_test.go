@@ -18,7 +18,7 @@ duration: 1ms
 
 func TestParse(t *testing.T) {
 	s, err := scenario.Parse([]byte(`
-network: {rate: 25G, rtt: 8us, buffer: 64K, mark: 1BDP, loss: 0.5, reorder: 0.25, reorder_by: 3}
+network: {rate: 25G, rtt: 8us, mtu: 8192, buffer: 64K, mark: 1BDP, loss: 0.5, reorder: 0.25, reorder_by: 3}
 falcon: {max_txn: 32}
 flows:
   - {from: 1, senders: 2, count: 2, to: 0, op: pull, ordered: false, sizes: [64, 128], outstanding: 4, start: 1ms, stagger: 10us}
@@ -30,7 +30,7 @@ warm_up: 1ms
 		t.Fatal(err)
 	}
 	n := s.Network
-	if n.Hosts != 6 || n.Rate != 25e9 || n.RTT != 8000 || n.Buffer != 65536 || n.Mark != 25000 || n.Loss != 0.5 || n.Reorder != 0.25 || n.ReorderBy != 3 {
+	if n.Hosts != 6 || n.Rate != 25e9 || n.RTT != 8000 || n.MTU != 8192 || n.Buffer != 65536 || n.Mark != 25000 || n.Loss != 0.5 || n.Reorder != 0.25 || n.ReorderBy != 3 {
 		t.Errorf("network %+v", n)
 	}
 	if s.Profile.Name != "hardware" || s.Profile.MaxTxn != 32 || s.Duration != 4e6 || s.WarmUp != 1e6 || s.Sample != 20000 {
