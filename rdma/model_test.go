@@ -29,16 +29,23 @@ func TestRandomRequestsMatchTheModel(t *testing.T) {
 	}
 }
 
-const (
-	modelSlot  = 24 << 10 // bytes one request may touch
-	modelSlots = 8        // requests per batch and side
-	modelSize  = modelSlot * modelSlots
-)
+const modelSlots = 8 // requests per batch and side
+
+// modelMTU returns the data bytes of a packet in the run of a seed: over Falcon 1 to 32 KiB.
+func modelMTU(seed uint64) int {
+	if overRoCE || overIWARP {
+		return pathMTU
+	}
+	return 1024 << (seed % 6)
+}
 
 // modelSide is one QP of a connection with its memory: what its own requests use, what the peer's
 // requests use, and what it receives into, each with the model's copy.
 type modelSide struct {
 	p                     *qp
+	mtu                   int // data bytes of a packet
+	packet                int // of one that is a message by itself, as far as its driver knows
+	slot                  int // bytes one request may touch
 	local, target, inbox  *region
 	mLocal, mTarget, mBox []byte
 	sent                  uint64
@@ -77,7 +84,7 @@ func (s *modelSide) recvCQ() *cq {
 // bindWindow opens all of the target by a window too.
 func (s *modelSide) bindWindow(t *testing.T, r *rand.Rand) {
 	s.window = incKey(s.window)
-	b := abi.BindMW{Addr: s.target.addr, Length: modelSize, LKey: s.target.key, Access: verbs.RemoteRights}
+	b := abi.BindMW{Addr: s.target.addr, Length: uint64(modelSlots * s.slot), LKey: s.target.key, Access: verbs.RemoteRights}
 	if s.zero = r.IntN(2) == 0; s.zero {
 		b.Access |= abi.AccessZeroBased
 	}
@@ -111,7 +118,8 @@ func runModel(t *testing.T, seed uint64) {
 		imp.Reorder, imp.ReorderDelay = 0.05, 200e3
 		imp.Corrupt = 0.01
 	}
-	w := newWorld(t, worldConfig{arena: 16 << 20, net: imp, seed: seed})
+	mtu := modelMTU(seed)
+	w := newWorld(t, worldConfig{arena: 32 << 20, net: imp, seed: seed, mtu: mtu})
 	var sides []*modelSide
 	var orderedOf []bool
 	for range 1 + r.IntN(3) {
@@ -129,7 +137,7 @@ func runModel(t *testing.T, seed uint64) {
 			pd, st := h.fn.AllocPD()
 			ok(t, st)
 			pds[i] = pd
-			c, s := qpConfig{cie: kind == 3 || kind == 4}, &modelSide{wrong: kind == 3 || kind == 4, unordered: kind == 4}
+			c, s := qpConfig{cie: kind == 3 || kind == 4}, &modelSide{mtu: mtu, packet: min(mtu, 4096), slot: max(24<<10, 2*mtu+8192), wrong: kind == 3 || kind == 4, unordered: kind == 4}
 			switch {
 			case kind == 4:
 				c.ordering = abi.OrderingUnordered
@@ -157,7 +165,7 @@ func runModel(t *testing.T, seed uint64) {
 				r **region
 				b *[]byte
 			}{{&s.local, &s.mLocal}, {&s.target, &s.mTarget}, {&s.inbox, &s.mBox}} {
-				*m.r = h.register(pd, modelSize, bindable)
+				*m.r = h.register(pd, modelSlots*s.slot, bindable)
 				fill((*m.r).bytes(), r.Uint64())
 				*m.b = bytes.Clone((*m.r).bytes())
 			}
@@ -221,18 +229,18 @@ func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *
 	n := r.IntN(300)
 	switch r.IntN(4) {
 	case 0:
-		n = r.IntN(modelSlot - 4000)
+		n = r.IntN(s.slot - 4000)
 	case 1:
-		n = []int{0, 1, pathMTU - 1, pathMTU, pathMTU + 1, 3 * pathMTU}[r.IntN(6)]
+		n = []int{0, 1, s.mtu - 1, s.mtu, s.mtu + 1, min(3*s.mtu, s.slot-4000)}[r.IntN(6)]
 	}
 	if s.wrong && r.IntN(6) == 0 {
 		s.postWrong(r, slot, n, receives)
 		return false
 	}
-	off := slot*modelSlot + r.IntN(2000)
+	off := slot*s.slot + r.IntN(2000)
 	remote := off
 	if ordered {
-		remote = r.IntN(modelSize - n - 16) // overlaps earlier requests
+		remote = r.IntN(modelSlots*s.slot - n - 16) // overlaps earlier requests
 	}
 	s.sent++
 	x := abi.SendWQE{WRID: s.sent, Flags: abi.SendSignaled, RemoteAddr: s.peer.target.addr + uint64(remote), RKey: s.peer.target.key}
@@ -282,7 +290,7 @@ func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *
 	default:
 		// SEND, with or without immediate data, or WRITE with immediate data: each takes a receive.
 		if s.unordered {
-			n = min(n, pathMTU)
+			n = min(n, s.packet)
 			local, target = local[:n], target[:n]
 		}
 		s.peer.received++
@@ -304,12 +312,12 @@ func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *
 			x.Imm = r.Uint32()
 			rc.Imm, rc.Flags = x.Imm, abi.WCFlagImm
 		}
-		at := int(wrid%modelSlots) * modelSlot
+		at := int(wrid%modelSlots) * s.slot
 		if op != 8 {
 			copy(s.peer.mBox[at:], local)
 		}
 		peer, parts := s.peer, 1+r.IntN(4)
-		*receives = append(*receives, func() { peer.receive(wrid, split(peer.inbox, at, modelSlot, parts)...) })
+		*receives = append(*receives, func() { peer.receive(wrid, split(peer.inbox, at, s.slot, parts)...) })
 		if peer.srq != nil {
 			rc.SRQN = peer.srq.number
 		}
@@ -345,9 +353,9 @@ func (s *modelSide) postWrong(r *rand.Rand, slot, n int, receives *[]func()) {
 	s.sent++
 	n = max(n, 1)
 	x := abi.SendWQE{WRID: s.sent, Opcode: abi.OpWrite, Flags: abi.SendSignaled, RemoteAddr: s.peer.target.addr, RKey: s.peer.target.key ^ 1}
-	sge := s.local.sge(slot*modelSlot, n)
+	sge := s.local.sge(slot*s.slot, n)
 	want, recv := abi.WCRemAccessErr, abi.WCSuccess
-	room := modelSlot
+	room := s.slot
 	switch r.IntN(7) {
 	case 0:
 	case 1:
@@ -361,12 +369,12 @@ func (s *modelSide) postWrong(r *rand.Rand, slot, n int, receives *[]func()) {
 	case 4:
 		x.Opcode, want = 77, abi.WCLocQPOpErr
 	case 5: // one packet: of a longer message the first ones would be placed
-		sge.Length = uint32(min(n, pathMTU))
+		sge.Length = uint32(min(n, s.packet))
 		room = int(sge.Length) - 1
 		x.Opcode, want, recv = abi.OpSend, abi.WCRemInvReqErr, abi.WCLocLenErr
 	case 6:
 		if s.unordered {
-			sge.Length = uint32(min(n, pathMTU))
+			sge.Length = uint32(min(n, s.packet))
 		}
 		x.Opcode, recv = abi.OpWriteImm, abi.WCLocAccessErr
 	}
@@ -375,7 +383,7 @@ func (s *modelSide) postWrong(r *rand.Rand, slot, n int, receives *[]func()) {
 		peer := s.peer
 		peer.received++
 		wrid := peer.received
-		at := int(wrid%modelSlots) * modelSlot
+		at := int(wrid%modelSlots) * s.slot
 		*receives = append(*receives, func() { peer.receive(wrid, split(peer.inbox, at, room, 1)...) })
 		peer.wantRecv = append(peer.wantRecv, abi.CQE{WRID: wrid, QPN: peer.p.number, Status: recv, Opcode: abi.WCOpRecv})
 	}

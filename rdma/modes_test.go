@@ -20,6 +20,19 @@ var modes = []struct {
 	{"strong", abi.OrderingStrong, true}, {"weak", abi.OrderingWeak, false}, {"unordered", abi.OrderingUnordered, false},
 }
 
+// TestUnorderedMessagesFitTheLargestPathMTU: where packets carry more than drivers know, a message that
+// must be one packet has up to 4096 bytes, as a driver expects that knows no larger path MTU.
+func TestUnorderedMessagesFitTheLargestPathMTU(t *testing.T) {
+	for n, want := range map[int]abi.WCStatus{4096: abi.WCSuccess, 4097: abi.WCLocLenErr, 8192: abi.WCLocLenErr} {
+		p := newPair(t, false, 1<<16, worldConfig{mtu: 8192}, qpConfig{ordering: abi.OrderingUnordered, cie: true})
+		p.b.receive(1, p.mb.sge(0, 60000))
+		p.a.post(p.remote(abi.OpSend, 0), p.ma.sge(0, n))
+		if got := p.a.send.wait(1)[0].Status; got != want {
+			t.Errorf("SEND of %d bytes: %v, want %v", n, got, want)
+		}
+	}
+}
+
 // TestSizeLimitsOfUnorderedMode holds the size limits of §6.4, and which combinations of modes
 // there are.
 func TestSizeLimitsOfUnorderedMode(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 func (c *Config) check(r *report) {
@@ -106,20 +107,15 @@ func (c *Config) checkRDMA(r *report) {
 	if _, ok := cc.Lookup(c.RDMA.Congestion); !ok {
 		r.add("rdma.congestion", fmt.Sprintf("%q is no congestion control of RoCEv2", c.RDMA.Congestion), "write "+strings.Join(cc.Names(), " or "))
 	}
-	switch c.RDMA.MTU {
-	case 256, 512, 1024, 2048, 4096:
-	default:
-		r.add("rdma.mtu", fmt.Sprintf("%d is not an RDMA path MTU", c.RDMA.MTU), "write one of 256, 512, 1024, 2048, 4096")
+	if c.RDMA.MTU != wire.SegmentFor(c.RDMA.MTU) {
+		r.add("rdma.mtu", fmt.Sprintf("%d is not an RDMA MTU", c.RDMA.MTU), fmt.Sprintf("write a power of two from %d to %d, or leave it out", wire.MinSegment, wire.MaxSegment))
 		return
 	}
 	overhead := c.overhead()
 	if need := c.RDMA.MTU + overhead; c.Uplink.MTU < need && c.Uplink.MTU >= minUplinkMTU {
-		fits := 256
-		for m := 256; m <= 4096 && m+overhead <= c.Uplink.MTU; m *= 2 {
-			fits = m
-		}
+		fits := max(wire.SegmentFor(c.RDMADataFor(c.Uplink.MTU)), wire.MinSegment)
 		r.add("rdma.mtu", fmt.Sprintf("%s does not fit uplink.mtu %d: with %d bytes of headers it needs %d", r.value("rdma.mtu", c.RDMA.MTU), c.Uplink.MTU, overhead, need),
-			fmt.Sprintf("write %d, or raise uplink.mtu", fits))
+			fmt.Sprintf("write %d or leave it out, or raise uplink.mtu", fits))
 	}
 }
 

@@ -63,7 +63,7 @@ type Log struct {
 
 // RDMA configures the RDMA engine's packets and transports.
 type RDMA struct {
-	MTU       int    `yaml:"mtu" use:"256, 512, 1024, 2048 or 4096" doc:"data bytes of one packet"`
+	MTU       int    `yaml:"mtu" use:"a power of two, 256 to 32768" default:"the largest that fits, up to 8192" doc:"data bytes of one packet over Falcon; drivers, RoCEv2 and datagrams know at most 4096"`
 	Transport string `yaml:"transport" use:"auto, falcon, roce or iwarp" doc:"auto: Falcon to functions of vnic, RoCEv2 to other addresses in the networks of ports; falcon, roce: one of them alone; iwarp: iWARP, for what is connected by listen and connect"`
 
 	Congestion string `yaml:"congestion" use:"dcqcn or window" doc:"congestion control of RoCEv2: dcqcn (a window for losses, a rate for notifications) or window (for both)"`
@@ -199,7 +199,7 @@ type Credits struct {
 	DataBufferTx    uint32 `yaml:"data_buffer_tx" doc:"their payload"`
 
 	NetworkPacketRx uint32 `yaml:"network_packet_rx" doc:"requests received and not answered"`
-	NetworkBufferRx uint32 `yaml:"network_buffer_rx" doc:"payload of those that wait for an earlier one"`
+	NetworkBufferRx uint32 `yaml:"network_buffer_rx" doc:"payload of those that wait for an earlier one, in pieces of up to 4608 bytes"`
 }
 
 // CreditTree holds the limits for all functions together, and for one connection. Zero means the

@@ -52,6 +52,39 @@ func TestMinimalGetsDefaults(t *testing.T) {
 	}
 }
 
+// TestTheDefaultRDMAMTUFitsTheUplink: it is the largest that fits the uplink's MTU with all headers,
+// up to 8192.
+func TestTheDefaultRDMAMTUFitsTheUplink(t *testing.T) {
+	for _, tc := range []struct {
+		uplink string
+		want   int
+	}{
+		{"name: a, address: 10.0.0.1/24", 8192},
+		{"name: a, address: 10.0.0.1/24, mtu: 65521", 8192},
+		{"name: a, address: 10.0.0.1/24, mtu: 8368", 8192},
+		{"name: a, address: 10.0.0.1/24, mtu: 8367", 4096},
+		{"name: a, address: 'fd00::1/64', mtu: 8388", 8192},
+		{"name: a, address: 'fd00::1/64', mtu: 8387", 4096},
+		{"name: a, address: 10.0.0.1/24, mtu: 1500", 1024},
+		{"name: a, address: 10.0.0.1/24, mtu: 576", 256},
+		{"type: udp, listen: 127.0.0.1:1000", 1024},
+		{"type: udp, listen: 127.0.0.1:1000, mtu: 9000", 8192},
+	} {
+		c, err := Parse([]byte("nic: {host: 1}\nuplink: {" + tc.uplink + "}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.RDMA.MTU != tc.want {
+			t.Errorf("%s: rdma.mtu is %d, want %d", tc.uplink, c.RDMA.MTU, tc.want)
+		}
+	}
+	for mtu := 256; mtu <= 32768; mtu *= 2 {
+		if _, err := Parse(fmt.Appendf(nil, "nic: {host: 1}\nuplink: {name: a, address: 10.0.0.1/24, mtu: 32944}\nrdma: {mtu: %d}\n", mtu)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestVFCountCoversListedVFs(t *testing.T) {
 	c, err := Parse([]byte(minimal + `
 functions:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 // Defaults, all in one place. docs/configuration.md shows them.
@@ -16,7 +17,7 @@ const (
 	DefaultUplinkMTU    = 9000
 	DefaultSocketMTU    = 1500 // of an uplink by UDP: what any network carries
 	DefaultUplinkSpeed  = Rate(100e9)
-	DefaultRDMAMTU      = 4096
+	DefaultRDMAMTU      = 8192 // where it fits
 	DefaultVFCount      = 4
 	DefaultReplayMargin = time.Second
 	DefaultRotateEvery  = 24 * time.Hour
@@ -51,7 +52,7 @@ func (c *Config) setDefaults() {
 	set(&c.Log.Format, LogText)
 	c.Uplink.setDefaults(c.NIC.Host)
 	set(&c.PSP.Mode, PSPTunnel)
-	set(&c.RDMA.MTU, c.defaultRDMAMTU())
+	set(&c.RDMA.MTU, max(wire.SegmentFor(min(c.RDMADataFor(c.Uplink.MTU), DefaultRDMAMTU)), wire.MinSegment))
 	set(&c.RDMA.Transport, TransportAuto)
 	set(&c.RDMA.Congestion, cc.Default)
 	set(&c.Falcon.Profile, ProfileSoftware)
@@ -105,16 +106,6 @@ func (c *Config) setDefaults() {
 	if c.Capture != nil {
 		set(&c.Capture.Mode, CaptureSealed)
 	}
-}
-
-// defaultRDMAMTU returns the largest RDMA MTU that fits the uplink. On a TAP it is the same whatever
-// the uplink's MTU, which must fit then.
-func (c *Config) defaultRDMAMTU() int {
-	mtu := DefaultRDMAMTU
-	for c.Uplink.Type == UplinkUDP && mtu > 256 && mtu > c.RDMADataFor(c.Uplink.MTU) {
-		mtu /= 2
-	}
-	return mtu
 }
 
 func (p *PCI) setDefaults() {

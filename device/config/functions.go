@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
@@ -106,13 +107,14 @@ func (c *Credits) Cost() (cost credit.Cost) {
 	return cost
 }
 
-// leastCredits returns the cost of one packet of the path MTU for each counter: with less, work
+// leastCredits returns the cost of one packet of the largest size for each counter: with less, work
 // waits for ever (Falcon §8.2.3).
 func (c *Config) leastCredits() (least Credits) {
-	cells := credit.Cells(c.RDMA.MTU+wire.MaxDataHeaderLen, credit.DefaultCell)
+	packet := c.RDMA.MTU + wire.MaxDataHeaderLen
+	cells := credit.Cells(packet, credit.DefaultCell)
 	return Credits{
 		RequestPacketTx: 1, RequestBufferTx: cells, RequestPacketRx: 1, RequestBufferRx: cells,
-		DataPacketTx: 1, DataBufferTx: cells, NetworkPacketRx: 1, NetworkBufferRx: 1,
+		DataPacketTx: 1, DataBufferTx: cells, NetworkPacketRx: 1, NetworkBufferRx: credit.Cells(packet, falcon.DefaultCellBytes),
 	}
 }
 

@@ -81,7 +81,7 @@ func TestPacketFits(t *testing.T) {
 		{"fd00::1/64", "10.1.0.1", "transport", 4096 + 148},
 	} {
 		for mtu, want := range map[int]bool{c.need - 1: false, c.need: true} {
-			_, err := Parse(fmt.Appendf(nil, "nic: {host: 1}\nuplink: {name: a, address: '%s', mtu: %d}\npsp: {mode: %s}\nfunctions: [{pf: 0, tenant: 1, address: '%s'}]\n",
+			_, err := Parse(fmt.Appendf(nil, "nic: {host: 1}\nuplink: {name: a, address: '%s', mtu: %d}\nrdma: {mtu: 4096}\npsp: {mode: %s}\nfunctions: [{pf: 0, tenant: 1, address: '%s'}]\n",
 				c.uplink, mtu, c.psp, c.function))
 			if (err == nil) != want {
 				t.Errorf("%+v, MTU %d: %v", c, mtu, err)

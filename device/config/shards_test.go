@@ -45,7 +45,7 @@ functions:
 		}
 	}
 	_, err = Parse([]byte(strings.Replace(minimal, "host: 1", "host: 1, shards: 4", 1) + "credits: {nic: {request_packet_tx: 3}, host: {request_packet_tx: 3}}\n"))
-	if err == nil || !strings.Contains(err.Error(), "credits.nic.request_packet_tx: 3 is less than one packet of 4096 bytes needs on each of 4 shards; use 4 or more, lower nic.shards, or leave it out") {
+	if err == nil || !strings.Contains(err.Error(), "credits.nic.request_packet_tx: 3 is less than one packet of 8192 bytes needs on each of 4 shards; use 4 or more, lower nic.shards, or leave it out") {
 		t.Error(err)
 	}
 	_, err = Parse([]byte(strings.Replace(minimal, "host: 1", "host: 1, shards: 2", 1) + "functions: [{pf: 0, shard: 2}]\n"))

@@ -75,7 +75,7 @@ func (c Commands) CMConnect(p *abi.CMConnect) (uint32, abi.Status) {
 	t, a := c.later(), f.begin(p.QPN)
 	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
 		Function: f.number(), Tenant: f.Tenant, QPN: p.QPN, Service: p.Service, SGID: f.sgid(q), DGID: p.DGID,
-		MTU: f.connector.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv, CompleteInError: q.CompletesInError(),
+		MTU: f.connector.segmentOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv, CompleteInError: q.CompletesInError(),
 	}}, func(now falcon.Time, is *Answer) {
 		if a.begun(is, &connection{}); is.Err != nil {
 			t.Complete(errorStatus(is.Err), nil)

@@ -34,7 +34,7 @@ type Memory interface {
 
 // ConnectorConfig is the configuration of a Connector.
 type ConnectorConfig struct {
-	MTU     int // largest path MTU
+	MTU     int // largest segment
 	Table   *Table
 	Manager Requests
 	Links   Links
@@ -230,10 +230,11 @@ func (f *Connections) sgid(q *verbs.QP) [16]byte {
 	return f.GID()
 }
 
-// mtuOf returns the initial path MTU of a queue pair's connection.
-func (s *Connector) mtuOf(q *verbs.QP) int {
-	if n := q.PathMTU(); n != 0 {
-		return min(n, s.cfg.MTU)
+// segmentOf returns the segment to ask for in a queue pair's connection. Drivers know path MTUs of up
+// to 4096 bytes: one that names the largest of its function leaves it to the NIC.
+func (s *Connector) segmentOf(q *verbs.QP) int {
+	if n := q.PathMTU(); n != 0 && n < abi.PathMTUFor(s.cfg.MTU).Bytes() {
+		return n
 	}
 	return s.cfg.MTU
 }

@@ -46,7 +46,7 @@ type Receiving interface {
 // ManagerConfig is the configuration of a Manager.
 type ManagerConfig struct {
 	Host    cm.HostID
-	MTU     int                 // largest path MTU
+	MTU     int                 // largest segment
 	CIDs    []*CIDs             // of each shard
 	ShardOf func(fn uint32) int // the shard that a function belongs to
 	Shards  Shards

@@ -44,18 +44,18 @@ type qpUser struct {
 // Connect implements User.
 func (u *qpUser) Connect(now falcon.Time, c rof.Pipe, p *cm.Params) error {
 	u.conn = u.rdma.Over(c)
-	if st := u.qp.Connect(now, u.conn, p.PeerQPN, pathMTU(p), p.PeerGID); st != abi.StatusOK {
+	if st := u.qp.Connect(now, u.conn, p.PeerQPN, segment(p), p.PeerGID); st != abi.StatusOK {
 		return fmt.Errorf("queue pair %#x: %s", u.qp.Number(), st)
 	}
 	return nil
 }
 
-// PathULP returns the ULP part of one packet, headers and data, with the largest path MTU of at most
-// n bytes of data.
-func PathULP(n int) int { return abi.PathMTUFor(n).Bytes() + headers }
+// PathULP returns the ULP part of one packet, headers and data, with the largest segment of at most n
+// bytes of data.
+func PathULP(n int) int { return wire.SegmentFor(n) + headers }
 
-// pathMTU returns the path MTU that fits the connection's MTU.
-func pathMTU(p *cm.Params) int { return abi.PathMTUFor(p.MTU - headers).Bytes() }
+// segment returns the segment that fits the connection's MTU.
+func segment(p *cm.Params) int { return wire.SegmentFor(p.MTU - headers) }
 
 // Owns implements User.
 func (u *qpUser) Owns() bool { return u.qp.Owns(u.conn) }

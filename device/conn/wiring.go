@@ -99,7 +99,7 @@ func (w *wiring) ask(now falcon.Time) {
 	binary.BigEndian.PutUint32(priv[:], w.peer)
 	f.ask(Request{Kind: Connect, Connect: &cm.ConnectRequest{
 		Function: f.number(), Tenant: f.Tenant, QPN: w.qpn, Service: serviceWire, SGID: w.own, DGID: w.gid,
-		MTU: f.connector.mtuOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
+		MTU: f.connector.segmentOf(q) + headers, Ordered: q.Ordered(), IRD: q.IRD(), Private: priv[:],
 		CompleteInError: q.CompletesInError(),
 	}}, func(now falcon.Time, is *Answer) {
 		a.begun(is, &connection{wired: true})
@@ -231,7 +231,7 @@ func (f *Connections) openSelf(now falcon.Time, q *verbs.QP, cid uint32) bool {
 	return nil == f.connector.cfg.Table.Open(now, &Opening{
 		Params: &cm.Params{
 			Function: f.number(), PeerFunction: f.number(), LocalCID: cid, RemoteCID: cid, PeerQPN: q.Number(), PeerGID: own,
-			MTU: f.connector.mtuOf(q) + headers, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
+			MTU: f.connector.segmentOf(q) + headers, Ordered: q.Ordered(), CompleteInError: q.CompletesInError(),
 		},
 		Owner: &f.Owner, User: &qpUser{qp: q, rdma: f.connector.cfg.RDMA}, Inner: underlay.Inner{Src: addr, Dst: addr},
 	})

@@ -253,7 +253,7 @@ func (f *member) adopt(now falcon.Time) {
 		f.GuestCID = c.Guest.CID
 	}
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
-	limits := functionLimits(&c.Limits, f.set.cfg.RDMA.MTU)
+	limits := functionLimits(&c.Limits, pathMTU(f.set.cfg))
 	f.conns.SetLimits(&limits)
 	f.set.falcon.engine.SetWeight(uint32(f.ID), int(c.Weight))
 	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses(), IWARP: f.transport() == config.TransportIWARP}
@@ -265,6 +265,10 @@ func (f *member) adopt(now falcon.Time) {
 
 // transport returns rdma.transport of the function.
 func (f *member) transport() string { return cmp.Or(f.cfg.Transport, f.set.cfg.RDMA.Transport) }
+
+// pathMTU returns the largest path MTU that drivers are told of. Connections over Falcon may carry more
+// in a packet (rdma.mtu), but verbs know no larger one than 4096 bytes.
+func pathMTU(cfg *config.Config) int { return abi.PathMTUFor(cfg.RDMA.MTU).Bytes() }
 
 func functionLimits(l *config.Limits, mtu int) verbs.Limits {
 	limits := verbs.Limits{

@@ -33,14 +33,14 @@ type networks struct {
 	plain   *plainIP
 	own     *pfvf.Table // enabled functions of the shard, by address
 	core    Core
-	mtu     int          // rdma.mtu
+	mtu     int          // largest path MTU of drivers
 	most    credit.Cost  // the most that a connection may hold
 	now     *falcon.Time // time of the current Step
 	log     *loglimit.Log
 }
 
 func newNetworks(s *Shard, own *pfvf.Table) *networks {
-	ns := &networks{plain: s.plain, own: own, core: s.core, mtu: s.cfg.RDMA.MTU, most: connectionCredits(s.cfg), now: &s.now, log: s.log}
+	ns := &networks{plain: s.plain, own: own, core: s.core, mtu: pathMTU(s.cfg), most: connectionCredits(s.cfg), now: &s.now, log: s.log}
 	for _, n := range s.rdma.Networks() {
 		ns.all = append(ns.all, &network{Network: n})
 		if n.Kind.Groups {

@@ -73,7 +73,7 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 		return nil, err
 	}
 	s.guests = guest.NewSet(guest.SetConfig{
-		Engine: s.rdma, MTU: cfg.RDMA.MTU, Speed: uint32(cfg.Uplink.Speed / 1e6), Strict: cfg.NIC.Strict, Effects: &s.effects, Woke: &s.woke, Log: s.log.Line,
+		Engine: s.rdma, MTU: pathMTU(cfg), Speed: uint32(cfg.Uplink.Speed / 1e6), Strict: cfg.NIC.Strict, Effects: &s.effects, Woke: &s.woke, Log: s.log.Line,
 	})
 	encap := security.EncapOf(cfg.PSP.Mode == config.PSPTransport)
 	s.txSAs = security.NewTxSAs(encap, core)

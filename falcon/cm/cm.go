@@ -26,12 +26,12 @@ const (
 
 // Limits of the protocol.
 const (
-	Version      = 2       // of the messages, and of the format of the connections that they set up
-	MaxPrivate   = 64      // bytes of private data in REQ, REP and REJ
-	MaxEndpoints = 2048    // functions that one Hello can offer
-	MaxShards    = 16      // of a NIC
-	MinMTU       = 256     // bytes; smallest MTU a connection is opened with
-	MaxMTU       = 1 << 15 // bytes
+	Version      = 2           // of the messages, and of the format of the connections that they set up
+	MaxPrivate   = 64          // bytes of private data in REQ, REP and REJ
+	MaxEndpoints = 2048        // functions that one Hello can offer
+	MaxShards    = 16          // of a NIC
+	MinMTU       = 256         // bytes; smallest MTU a connection is opened with
+	MaxMTU       = 1<<15 + 128 // bytes: 32 KiB of data and its headers
 	max24        = 1<<24 - 1
 )
 

@@ -197,7 +197,7 @@ func TestRefusedValues(t *testing.T) {
 		{"QPN 0x1000000", req(func(m *REQ) { m.QPN = 1 << 24 })},
 		{"shard 16", req(func(m *REQ) { m.Offer.Shard = 16 })},
 		{"MTU 255", req(func(m *REQ) { m.Offer.MTU = 255 })},
-		{"MTU 32769", req(func(m *REQ) { m.Offer.MTU = 32769 })},
+		{"MTU 32897", req(func(m *REQ) { m.Offer.MTU = MaxMTU + 1 })},
 		{"PSP version 4", req(func(m *REQ) { m.Offer.SA.Version = 4 })},
 		{"SPI 0", req(func(m *REQ) { m.Offer.SA.SPI = 0 })},
 		{"SPI 0x80000000", req(func(m *REQ) { m.Offer.SA.SPI = 1 << 31 })},

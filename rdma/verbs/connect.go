@@ -7,10 +7,11 @@ import (
 )
 
 // Connect gives an INIT QP the connection conn, of which it is the only user, and moves it to RTS.
-// A QP that its driver takes through RTR itself keeps its state. pathMTU is the path MTU in bytes
-// that was agreed with the peer. A packet carries at most that much data, and less if conn's own
-// MTU leaves less. Connect returns StatusBadState if the QP has a connection or is in RESET or ERR,
-// and StatusInvalidArgument if an MTU is too small.
+// A QP that its driver takes through RTR itself keeps its state. pathMTU is what was agreed with the
+// peer, in bytes: a packet carries at most that much data, and less if conn's own MTU leaves less.
+// It may be larger than the driver's path MTU can be, which is at most 4096. Connect returns
+// StatusBadState if the QP has a connection or is in RESET or ERR, and StatusInvalidArgument if an
+// MTU is too small.
 func (q *QP) Connect(now vtime.Time, conn transport.Conn, peerQPN uint32, pathMTU int, peerGID [16]byte) abi.Status {
 	if !q.owner.Working() || q.conn != nil {
 		return abi.StatusBadState

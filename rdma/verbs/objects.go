@@ -141,7 +141,7 @@ func newTable[T any](k abi.Object, limits *Limits) Table[T] {
 // Upper bounds of limits.
 const (
 	MaxReadAtomic = 64   // READ and atomic packets in flight per QP
-	MaxDatagram   = 4096 // bytes, the largest MTU
+	MaxDatagram   = 4096 // bytes, the largest path MTU
 )
 
 // Limits bounds what one function may hold.

@@ -62,11 +62,14 @@ func (q *QP) issue(now vtime.Time) (more bool) {
 }
 
 // tooLong reports whether the request breaks the size limit of the unordered mode (RDMA over Falcon
-// §6.4): a message that takes a receive must fit one packet. The QP must have a connection, which
-// determines the packet size.
+// §6.4): a message that takes a receive must fit one packet. The QP must have a connection.
 func (q *QP) tooLong(w *SendWR) bool {
-	return q.unordered && w.TakesReceive() && w.Length > uint32(q.segment)
+	return q.unordered && w.TakesReceive() && w.Length > uint32(q.longest())
 }
+
+// longest returns the most data in one packet, as far as drivers know: a connection may carry more
+// than their largest path MTU.
+func (q *QP) longest() int { return min(q.segment, MaxDatagram) }
 
 // nextWork returns the next work to issue, nil if there is none.
 func (q *QP) nextWork(now vtime.Time) *SendWR {
@@ -136,7 +139,7 @@ func (q *QP) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
 	}
 	if q.tooLong(w) && w.Status == abi.WCSuccess {
 		w.Status = abi.WCLocLenErr
-		q.send.queue.mistaken(w.Index, w.Status, because("it has %d bytes; without ordering, a message that takes a receive has one packet, at most %d", uint64(w.Length), uint64(q.segment)))
+		q.send.queue.mistaken(w.Index, w.Status, because("it has %d bytes; without ordering, a message that takes a receive has one packet, at most %d", uint64(w.Length), uint64(q.longest())))
 	}
 	switch {
 	case w.Status != abi.WCSuccess:

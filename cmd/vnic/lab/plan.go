@@ -34,7 +34,6 @@ type host struct {
 	Link     *labfile.Link
 	Machines []*machine
 	Peers    []*peer
-	RDMAMTU  int
 	Impair   string // of the uplink, as YAML; "": none
 	text     string // the NIC's configuration
 }
@@ -151,8 +150,7 @@ func newPlan(l *labfile.Lab, had *state) (*plan, error) {
 		k := l.LinkOf(f.Name)
 		h := &host{
 			Name: f.Name, Lab: l.Name, Number: n.Hosts[f.Name], Uplink: f.Uplink, Link: k,
-			Bridge:  fmt.Sprintf("sw%d", slices.IndexFunc(l.Links, func(o labfile.Link) bool { return o.Name == k.Name })),
-			RDMAMTU: rdmaMTU(k.MTU),
+			Bridge: fmt.Sprintf("sw%d", slices.IndexFunc(l.Links, func(o labfile.Link) bool { return o.Name == k.Name })),
 		}
 		h.Impair = impairment(p.sends(h), h.Number)
 		for _, m := range l.MachinesOf(f.Name) {
@@ -195,16 +193,6 @@ func (h *host) meet(o *host) {
 	if len(p.Tenants) > 0 {
 		h.Peers = append(h.Peers, p)
 	}
-}
-
-// rdmaMTU returns the largest packet of RDMA that fits in the MTU of an uplink.
-func rdmaMTU(uplink int) int {
-	const headers = 176 // as device/config checks
-	mtu := 4096
-	for mtu > 256 && mtu+headers > uplink {
-		mtu /= 2
-	}
-	return mtu
 }
 
 // Files and addresses of a host and its machines.
@@ -285,7 +273,6 @@ uplink:
 {{- with .Impair}}
   impair: {{.}}
 {{- end}}
-rdma: {mtu: {{.RDMAMTU}}}
 cm: {listen: "{{.CM}}", identity: {{.Keys}}}
 {{- if .Peers}}
 peers:

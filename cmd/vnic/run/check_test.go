@@ -24,10 +24,10 @@ func TestCheckListsEveryProblem(t *testing.T) {
 			head + `line 3: rmda: unknown key; did you mean "rdma"?` + "\n",
 		},
 		{
-			"every problem at once", "nic: {host: 256}\nuplink: {name: abcdefghijklmnop, mtu: 1500, address: 10.0.0.1/24}\n",
+			"every problem at once", "nic: {host: 256}\nuplink: {name: abcdefghijklmnop, mtu: 1500, address: 10.0.0.1/24}\nrdma: {mtu: 4096}\n",
 			head + `line 1: nic.host: "256" is out of range; use 1 to 255` + "\n" +
 				`line 2: uplink.name: "abcdefghijklmnop" has 16 characters; use at most 15` + "\n" +
-				"rdma.mtu: the default, 4096, does not fit uplink.mtu 1500: with 176 bytes of headers it needs 4272; write 1024, or raise uplink.mtu\n",
+				"line 3: rdma.mtu: 4096 does not fit uplink.mtu 1500: with 176 bytes of headers it needs 4272; write 1024 or leave it out, or raise uplink.mtu\n",
 		},
 		{"impossible value", "nic: {host: 1}\nuplink: {name: up, address: 10.0.0.1/24}\npsp: {version: 4}\n", head + "line 3: psp.version: 4 is not a PSP version; write 0 (AES-GCM-128), 1 (AES-GCM-256), 2 (AES-GMAC-128) or 3 (AES-GMAC-256)\n"},
 	} {

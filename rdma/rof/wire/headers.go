@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/falcon-vnic/vnic/rdma/ib"
+import (
+	"math/bits"
+
+	"github.com/falcon-vnic/vnic/rdma/ib"
+)
 
 // number24Shift is the place of the 24-bit numbers of XRCETH and DETH in their words. The figures
 // of RDMA over Falcon §8.3.9 and §8.3.10 have them on the left; InfiniBand, whose format the text
@@ -8,8 +12,24 @@ import "github.com/falcon-vnic/vnic/rdma/ib"
 const number24Shift = 8
 
 // MaxDataHeaderLen is the longest sequence of headers in front of data (an XRC WRITE with
-// immediate). A Falcon connection needs an MTU of the path MTU and this to carry full segments.
+// immediate). A Falcon connection needs an MTU of the segment and this to carry full segments.
 const MaxDataHeaderLen = RBTHLen + ib.XRCETHLen + ib.RETHLen + ib.SETHLen + ib.ImmDtLen
+
+// Bounds of a connection's segment: the most data in one packet, a power of two. Falcon does not bind
+// it to InfiniBand's path MTU, whose largest is 4096. Above MaxSegment not even the length of a packet
+// would fit Falcon's 16 bits.
+const (
+	MinSegment = 256
+	MaxSegment = 1 << 15
+)
+
+// SegmentFor returns the largest segment of at most n bytes, or 0 if n is below MinSegment.
+func SegmentFor(n int) int {
+	if n < MinSegment {
+		return 0
+	}
+	return 1 << (bits.Len(uint(min(n, MaxSegment))) - 1)
+}
 
 // Opcodes holds the headers of each opcode (RDMA over Falcon §8.1.3).
 var Opcodes = opcodes()
