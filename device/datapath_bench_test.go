@@ -257,34 +257,78 @@ func sealOpen(b *testing.B, n int) {
 func BenchmarkDataPathLatency(b *testing.B) {
 	p99 := map[string][]float64{}
 	both(b, "rdma/write64_lat_p50_us", func(b *testing.B, r *rig) float64 {
-		took := make([]time.Duration, max(b.N, 1000))
-		wr := guestlib.SendWR{
-			Opcode: guestlib.Write, Flags: guestlib.Signaled,
-			SGL: []guestlib.SGE{r.from.mr.SGE(0, 64)}, RemoteAddr: r.to.mr.Addr(), RKey: r.to.mr.RKey(),
-		}
-		var wc [1]guestlib.WC
-		for i := range took {
-			start := time.Now()
-			if err := r.from.qp.PostSend(&wr); err != nil {
-				b.Fatal(err)
-			}
-			for {
-				k, err := r.from.cq.Poll(wc[:])
-				if err != nil {
-					b.Fatal(err)
-				}
-				if k == 1 {
-					break
-				}
-				runtime.Gosched()
-			}
-			took[i] = time.Since(start)
-		}
-		slices.Sort(took)
+		took := r.oneByOne(b, max(b.N, 1000))
 		us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 		name := "rdma/write64_lat_p99_us" + r.suffix
 		p99[name] = append(p99[name], us(took[len(took)*99/100]))
 		return us(took[len(took)/2])
 	})
 	reportMedians(b, p99)
+}
+
+// oneByOne runs n WRITEs of 64 B, each when the one before is complete, and returns their times in
+// order of length.
+func (r *rig) oneByOne(b *testing.B, n int) []time.Duration {
+	b.Helper()
+	took := make([]time.Duration, n)
+	wr := guestlib.SendWR{
+		Opcode: guestlib.Write, Flags: guestlib.Signaled,
+		SGL: []guestlib.SGE{r.from.mr.SGE(0, 64)}, RemoteAddr: r.to.mr.Addr(), RKey: r.to.mr.RKey(),
+	}
+	var wc [1]guestlib.WC
+	for i := range took {
+		start := time.Now()
+		if err := r.from.qp.PostSend(&wr); err != nil {
+			b.Fatal(err)
+		}
+		for {
+			k, err := r.from.cq.Poll(wc[:])
+			if err != nil {
+				b.Fatal(err)
+			}
+			if k == 1 {
+				break
+			}
+			runtime.Gosched()
+		}
+		took[i] = time.Since(start)
+	}
+	slices.Sort(took)
+	return took
+}
+
+// segmentTurns is how often each segment is measured.
+const segmentTurns = 5
+
+// BenchmarkDataPathSegments compares packets that carry 8 KiB of data with those that carry 4 KiB, in
+// turn: 1 MiB WRITEs, and what should not change, WRITEs of 64 B. Quotients are medians of the turns'
+// own.
+func BenchmarkDataPathSegments(b *testing.B) {
+	quotients := map[string][]float64{}
+	for b.Loop() {
+		for suffix, superframes := range map[string]string{"": config.SuperframesAuto, "_singly": config.SuperframesOff} {
+			for range segmentTurns {
+				var of [2][3]float64
+				for i, mtu := range []int{4096, 8192} {
+					onTAPs(b, [2]string{superframes, superframes}, func(w *world) {
+						r := &rig{w: w, from: newDeepEndpoint(b, w.open(0, "pf0.vf1")), to: newDeepEndpoint(b, w.open(1, "pf0.vf1"))}
+						connect(b, r.from, r.to, 1)
+						r.stream(b, guestlib.Write, 65536, 200) // windows open, pools fill
+						took := r.oneByOne(b, 5000)
+						of[i] = [3]float64{
+							medianOf(1500, func(n int) float64 { return gbps(1<<20, n, r.stream(b, guestlib.Write, 1<<20, n)) }),
+							medianOf(200_000, func(n int) float64 { return float64(n) / r.stream(b, guestlib.Write, 64, n).Seconds() }),
+							float64(took[len(took)/2]),
+						}
+					}, func(_ int, c *config.Config) { c.RDMA.MTU = mtu })
+				}
+				for k, what := range []string{"write1m", "write64", "write64_lat"} {
+					name := "rdma/" + what + "_8k_over_4k" + suffix
+					quotients[name] = append(quotients[name], of[1][k]/of[0][k])
+				}
+			}
+		}
+	}
+	reportMedians(b, quotients)
+	b.ReportMetric(0, "ns/op") // says nothing
 }

@@ -30,6 +30,14 @@ var goals = map[string]float64{
 	"rdma/write64_shards2_over_1":  1.7,
 	"credits/quiet_vf_share":       0.95,
 
+	"rdma/write1m_8k_over_4k":            1.2,
+	"rdma/write1m_8k_over_4k_singly":     1.7,
+	"rdma/write64_8k_over_4k":            0.97,
+	"rdma/write64_8k_over_4k_singly":     0.97,
+	"rdma/write64_lat_8k_over_4k":        1.03,
+	"rdma/write64_lat_8k_over_4k_singly": 1.03,
+	"tunnel/seal8k_cpu_over_cipher":      2.2,
+
 	"uplink/tcp_udp_over_tap":                 0.95,
 	"uplink/tcp_udp_over_tap_mtu9000":         0.95,
 	"uplink/write64k_udp_over_tap":            0.95,

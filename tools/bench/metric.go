@@ -54,6 +54,7 @@ var shares = []struct {
 var rates = []string{
 	"rdma/write64k_over_cipher", "rdma/qps10k_over_one", "guest/write64_shadow_over_vsock",
 	"rdma/write64k_shards2_over_1", "rdma/write64_shards2_over_1", "tunnel/tcp_shards2_over_1", "tunnel/tcp_over_limit",
+	"rdma/write1m_8k_over_4k", "rdma/write1m_8k_over_4k_singly", "rdma/write64_8k_over_4k", "rdma/write64_8k_over_4k_singly",
 	"uplink/tcp_udp_over_tap", "uplink/write64k_udp_over_tap",
 }
 

@@ -25,7 +25,7 @@ import (
 const sealRounds = 11
 
 // BenchmarkTunnelSealCPU measures the processor time, user and system, that two `vnic run` take for
-// each sealed packet of 4 KiB, divided by that of AES-GCM alone to seal and open 4 KiB. Two
+// each sealed packet of 4 KiB and of 8 KiB, divided by that of AES-GCM alone to seal and open as much. Two
 // clients, processes of their own whose time does not count, exchange WRITEs of 64 KiB at an
 // underlay MTU of 9000. Both NICs' threads share one processor, because two processors of one
 // machine (apart) would move each frame's memory between their caches, which NICs of two machines
@@ -33,14 +33,21 @@ const sealRounds = 11
 // report is the median.
 func BenchmarkTunnelSealCPU(b *testing.B) {
 	vnictest.RequireRoot(b)
-	const metric = "tunnel/seal4k_cpu_over_cipher"
 	netns.Run(b, func() {
 		x := newBoxes(b, 9000)
 		one, two := []int{0, 0}, []int{0, 1}
-		ways := []*tunnel{
-			x.vnic(1, vnicOptions{superframes: config.SuperframesAuto, rdmaMTU: 4096, processors: one}),
-			x.vnic(2, vnicOptions{name: "@apart", superframes: config.SuperframesAuto, rdmaMTU: 4096, processors: two}),
-			x.vnic(3, vnicOptions{name: "@singly", superframes: config.SuperframesOff, rdmaMTU: 4096, processors: one}),
+		var ways []*tunnel
+		sizes := map[*tunnel]int{}
+		for k, size := range []int{4096, 8192} {
+			for i, o := range []vnicOptions{
+				{superframes: config.SuperframesAuto, processors: one},
+				{name: "@apart", superframes: config.SuperframesAuto, processors: two},
+				{name: "@singly", superframes: config.SuperframesOff, processors: one},
+			} {
+				o.rdmaMTU = size
+				w := x.vnic(1+3*k+i, o)
+				ways, sizes[w] = append(ways, w), size
+			}
 		}
 		defer func() {
 			for _, w := range ways {
@@ -54,9 +61,10 @@ func BenchmarkTunnelSealCPU(b *testing.B) {
 		for b.Loop() {
 			for range sealRounds {
 				for _, w := range ways {
-					alone := cipherTime(b, 4096)
+					alone := cipherTime(b, sizes[w])
 					took := x.sealedPacket(w, 6_000)
-					samples[metric+w.name] = append(samples[metric+w.name], float64(took)/float64(alone))
+					metric := fmt.Sprintf("tunnel/seal%dk_cpu_over_cipher%s", sizes[w]>>10, w.name)
+					samples[metric] = append(samples[metric], float64(took)/float64(alone))
 				}
 			}
 		}
@@ -86,7 +94,7 @@ func (b *boxes) sealedPacket(w *tunnel, n int) time.Duration {
 	b.write64K(w, n)
 	took := (taken() - before) / time.Duration(packets()-sent)
 	if took < time.Microsecond {
-		b.t.Fatalf("two NICs sealed and opened 4 KiB in %s: these are not the processes that do it", took)
+		b.t.Fatalf("two NICs sealed and opened a packet in %s: these are not the processes that do it", took)
 	}
 	return took
 }
