@@ -121,7 +121,7 @@ stress: deps fetch ## repeat the tests that use threads, sockets, TAPs, clocks o
 .PHONY: cover
 cover: ## statement coverage of the plain tests, build/cover.html
 	@mkdir -p build
-	$(GO) test -coverprofile=build/cover.out -coverpkg=./... ./...
+	$(GO) test -short -coverprofile=build/cover.out -coverpkg=./... ./...
 	$(GO) tool cover -html=build/cover.out -o build/cover.html
 	@$(GO) tool cover -func=build/cover.out | tail -1
 
