@@ -83,7 +83,7 @@ func CheckIdentity(cfg *config.Config) error {
 	if len(cfg.Peers) == 0 {
 		return nil
 	}
-	if _, err := cmlink.Load(cfg.CM.Identity, cfg.NIC.Host); err != nil {
+	if _, err := cmlink.Load(cfg.CM.Identity, cfg.CM.Name); err != nil {
 		return fmt.Errorf("cm.identity: %w", err)
 	}
 	return nil

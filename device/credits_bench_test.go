@@ -88,7 +88,7 @@ func quietConfig(i int, c *config.Config, flooders int) {
 	pf.VFs[0].Guarantee = config.Credits{RequestPacketTx: 8, RequestBufferTx: 1024, RequestPacketRx: 8, NetworkPacketRx: 8}
 	for n := range flooders {
 		f := pf.VFs[1].Function
-		f.Address, f.MAC = netip.AddrFrom4([4]byte{192, 168, byte(101 + i), byte(10 + n)}), config.FunctionMAC(c.NIC.Host, 0, uint16(10+n))
+		f.Address, f.MAC = netip.AddrFrom4([4]byte{192, 168, byte(101 + i), byte(10 + n)}), config.FunctionMAC(c.CM.Name, 0, uint16(10+n))
 		pf.VFs = append(pf.VFs, config.VF{VF: uint16(10 + n), Function: f})
 	}
 }

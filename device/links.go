@@ -39,21 +39,31 @@ var (
 )
 
 // Open implements controller.Links.
-func (l *links) Open() (domain string, err error) {
+func (l *links) Open() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.link != nil {
-		return l.self.Domain, nil
+		return nil
 	}
 	if err := l.identify(); err != nil {
-		return "", err
+		return err
 	}
 	link, err := cmlink.New(cmlink.Config{Listen: listenOn(l.cfg.CM.Listen), Identity: l.self, Log: l.log}, l)
 	if err != nil {
-		return "", listenError("cm.listen", l.cfg.CM.Listen, err)
+		return listenError("cm.listen", l.cfg.CM.Listen, err)
 	}
 	l.link, l.up = link, map[cm.PeerID]*peerLink{}
-	return l.self.Domain, nil
+	return nil
+}
+
+// Domain implements controller.Links.
+func (l *links) Domain() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.self == nil {
+		return ""
+	}
+	return l.self.Domain
 }
 
 // identify loads the NIC's identity.
@@ -65,7 +75,7 @@ func (l *links) identify() error {
 		return errors.New("cm.identity is not set, so this NIC can have no peers: set it and cm.listen in the configuration")
 	}
 	var err error
-	if l.self, err = cmlink.Load(l.cfg.CM.Identity, l.cfg.NIC.Host); err != nil {
+	if l.self, err = cmlink.Load(l.cfg.CM.Identity, l.cfg.CM.Name); err != nil {
 		return fmt.Errorf("cm.identity: %w", err)
 	}
 	return nil
@@ -128,7 +138,7 @@ func (l *links) Set(p *controller.Peer) {
 		return // it was a peer of the configuration, and removed before the NIC ran
 	}
 	l.up[p.ID] = &peerLink{p.Name, p.Mail}
-	c := cmlink.Peer{ID: uint32(p.ID), Host: p.Is.Host, Addr: p.Is.CM.String(), Identity: p.Is.Identity}
+	c := cmlink.Peer{ID: uint32(p.ID), Name: p.Name, Addr: p.Is.CM.String(), Identity: p.Is.Identity}
 	if err := l.link.Set(c); err != nil { // the configuration's check knows the same rules
 		l.log.Error("no link to a peer", "peer", p.Name, "err", err)
 	}

@@ -113,7 +113,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	}
 	n.fitter.recall()
 	c := controller.Config{
-		Host: cfg.NIC.Host, Name: cfg.NIC.Name, Version: Version, Started: time.Now(), Shards: n.asked(), Core: n.core, Links: &n.links,
+		Host: cfg.NIC.Host, Name: cfg.NIC.Name, CMName: cfg.CM.Name, Version: Version, Started: time.Now(), Shards: n.asked(), Core: n.core, Links: &n.links,
 		Supervisor: deps.Supervisor, Warnings: n.warnings, Settings: n.settings, PeerMemory: n.peers, Fitter: &n.fitter, Counters: n.countRest, WallOffset: n.wallOffset, Log: n.log,
 	}
 	n.API = controller.NewAPI(c)
@@ -304,7 +304,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		defer c.Close()
 	}
 	if err == nil && n.core.Peers.Len() > 0 {
-		_, err = n.links.Open()
+		err = n.links.Open()
 	}
 	if err != nil {
 		for _, u := range n.units {

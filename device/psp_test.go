@@ -20,10 +20,10 @@ import (
 func newTestNIC(t *testing.T, change func(*config.Config)) (*NIC, error) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := cmlink.Init(filepath.Join(dir, "keys"), "test", []uint8{1}); err != nil {
+	if err := cmlink.Init(filepath.Join(dir, "keys"), "test", []string{"1"}); err != nil {
 		t.Fatal(err)
 	}
-	id, err := cmlink.Load(filepath.Join(dir, "keys"), 1)
+	id, err := cmlink.Load(filepath.Join(dir, "keys"), "1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func TestIdleCost(t *testing.T) {
 		pf.VFs = pf.VFs[:4]
 		for n := len(pf.VFs) + 1; n <= pf.VFCount; n++ {
 			f := pf.VFs[0].Function
-			f.Address, f.MAC = netip.AddrFrom4([4]byte{192, 168, byte(101 + i), byte(n)}), config.FunctionMAC(c.NIC.Host, 0, uint16(n))
+			f.Address, f.MAC = netip.AddrFrom4([4]byte{192, 168, byte(101 + i), byte(n)}), config.FunctionMAC(c.CM.Name, 0, uint16(n))
 			pf.VFs = append(pf.VFs, config.VF{VF: uint16(n), Function: f})
 		}
 	})

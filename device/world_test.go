@@ -92,7 +92,7 @@ func newWorldWith(t testing.TB, uplink func(name string) (tap.Port, error), chan
 	dir := t.TempDir()
 	w := &world{t: t, uplink: uplink, helloTimeout: testTime}
 	keys := filepath.Join(dir, "keys")
-	if err := cmlink.Init(keys, "test", []uint8{1, 2}); err != nil {
+	if err := cmlink.Init(keys, "test", []string{"1", "2"}); err != nil {
 		t.Fatal(err)
 	}
 	var cm [2]string
@@ -101,7 +101,7 @@ func newWorldWith(t testing.TB, uplink func(name string) (tap.Port, error), chan
 	}
 	for i := range w.nics {
 		w.sockets[i] = filepath.Join(dir, fmt.Sprintf("nic%d.sock", i+1))
-		id, err := cmlink.Load(keys, uint8(i+1))
+		id, err := cmlink.Load(keys, fmt.Sprint(i+1))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,15 +15,15 @@ type Handler interface {
 
 // Peer is a NIC that the Link stays connected to.
 type Peer struct {
-	ID       uint32 // the caller's number for it; 0: the same as Host
-	Host     uint8
-	Addr     string // "address:port" it listens on; used if its host id is higher than ours
-	Identity string // URI expected; "": URI(our domain, Host)
+	ID       uint32 // the caller's number for it
+	Name     string // in its certificate
+	Addr     string // "address:port" it listens on; used if its name comes after ours
+	Identity string // URI expected; "": URI(our domain, Name)
 }
 
 // Config is the configuration of a Link. Zero durations and sizes mean the default.
 type Config struct {
-	Listen   string // "address:port"; may be "" if no peer has a lower host id
+	Listen   string // "address:port"; may be "" if no peer's name comes before ours
 	Identity *Identity
 	Peers    []Peer
 	Log      *slog.Logger // nil: none

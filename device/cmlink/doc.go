@@ -2,13 +2,16 @@
 // one TCP connection per pair of NICs on the host kernel's network, mutual
 // TLS 1.3, messages framed by a length.
 //
-//	host 1                                        host 2
-//	dials (lower id) ──── TCP ──────────────────▶ accepts (higher id)
+//	a                                             b
+//	dials (first name) ── TCP ──────────────────▶ accepts (second name)
 //	ClientHello, ALPN vnic-cm/1 ────────────────▶
-//	  ◀── certificate, URI SAN vnic://lab/host/2
-//	certificate, URI SAN vnic://lab/host/1 ─────▶ identity of a configured peer?
+//	  ◀── certificate, URI SAN vnic://lab/host/b
+//	certificate, URI SAN vnic://lab/host/a ─────▶ identity of a configured peer?
 //	PeerUp ◀──────────── empty frame ──────────── yes: PeerUp
 //	  ◀──────────────── frames ────────────────▶
+//
+// A NIC is the name in its certificate. Of two NICs the one whose name comes first dials: the shorter
+// one, or the first by its letters.
 //
 // The empty frame tells the dialer that its certificate was accepted, which the
 // TLS 1.3 handshake alone does not. Later, empty frames are the keepalive.

@@ -13,19 +13,45 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
 
-// The files of a folder of identities.
+// The files of a folder of identities. Those of a NIC are host-NAME.pem and host-NAME.key.
+
+const pairPrefix = "host-"
 
 func caPaths(dir string) (cert, key string) {
 	return filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca.key")
 }
 
-func hostPaths(dir string, host uint8) (cert, key string) {
-	base := filepath.Join(dir, fmt.Sprintf("host-%d", host))
+// pairPaths returns the files of a NIC.
+func pairPaths(dir, name string) (cert, key string) {
+	base := filepath.Join(dir, pairPrefix+name)
 	return base + ".pem", base + ".key"
+}
+
+// pairsIn lists the certificates of NICs in a folder, in the order of their names.
+func pairsIn(dir string) (paths []string, err error) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, f := range files {
+		name, is := strings.CutPrefix(f.Name(), pairPrefix)
+		name, pem := strings.CutSuffix(name, ".pem")
+		if is && pem && CheckName(name) == nil {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, compareNames)
+	for _, name := range names {
+		path, _ := pairPaths(dir, name)
+		paths = append(paths, path)
+	}
+	return paths, nil
 }
 
 // revokedPath returns the path of the list of revoked certificates, signed by the CA (RFC 5280 §5).
@@ -71,16 +97,16 @@ func explainFile(err error, missing string) error {
 	return err
 }
 
-// howToGet says how a host gets the identity that its folder lacks.
-func howToGet(dir string, host uint8) string {
+// howToGet says how a NIC gets the identity that its folder lacks.
+func howToGet(dir, name string) string {
 	caCert, caKey := caPaths(dir)
 	if _, err := os.Stat(caKey); err == nil {
-		return fmt.Sprintf("make it: vnic keys add --dir %s %d", dir, host)
+		return fmt.Sprintf("make it: vnic keys add --dir %s %s", dir, name)
 	}
 	if _, err := os.Stat(caCert); err == nil {
-		return fmt.Sprintf("copy host-%[1]d.pem and host-%[1]d.key from where ca.key is; `vnic keys add %[1]d` makes them there", host)
+		return fmt.Sprintf("copy host-%[1]s.pem and host-%[1]s.key from where ca.key is; `vnic keys add %[1]s` makes them there", name)
 	}
-	return fmt.Sprintf("copy ca.pem, host-%[1]d.pem and host-%[1]d.key from where ca.key is; for the first host of all, make them: vnic keys init --dir %[2]s %[1]d", host, dir)
+	return fmt.Sprintf("copy ca.pem, host-%[1]s.pem and host-%[1]s.key from where ca.key is; for the first NIC of all, make them: vnic keys init --dir %[2]s %[1]s", name, dir)
 }
 
 // loadCA reads the certificate and the key that Init left in dir.
@@ -88,10 +114,10 @@ func loadCA(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	certPath, keyPath := caPaths(dir)
 	pair, err := loadPair(certPath, keyPath)
 	if err != nil {
-		return nil, nil, explainFile(err, "--dir has to be the folder that `vnic keys init` made, with the authority's key, which no host needs")
+		return nil, nil, explainFile(err, "--dir has to be the folder that `vnic keys init` made, with the authority's key, which no NIC needs")
 	}
 	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
-		return nil, nil, fmt.Errorf("%s has expired on %s, and what it signs would be refused: make a new authority in another folder (`vnic keys init`), and give each host its files of there",
+		return nil, nil, fmt.Errorf("%s has expired on %s, and what it signs would be refused: make a new authority in another folder (`vnic keys init`), and give each NIC its files of there",
 			certPath, pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)

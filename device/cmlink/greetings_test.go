@@ -67,7 +67,7 @@ func TestSilentClients(t *testing.T) {
 		{"beside the peer", "127.0.0.1", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b, rb := accepting(t, func(c *Config) { c.Peers = []Peer{{Host: 1, Addr: "127.0.0.1:1"}} })
+			b, rb := accepting(t, func(c *Config) { c.Peers = []Peer{{ID: 1, Name: "1", Addr: "127.0.0.1:1"}} })
 			defer flood(t, 200, tt.from, b.Addr().String(), tt.hello)()
 			for range 3 { // and it is not luck
 				a, ra := dialing(t, b.Addr().String(), nil)
@@ -112,7 +112,7 @@ func TestSilenceIsShort(t *testing.T) {
 		}
 		defer raw.Close()
 		slow := &slowConn{Conn: raw, pause: 2 * hello}
-		err = tls.Client(slow, tlsConfig(identity(t, 1), x509.ExtKeyUsageServerAuth, func(string) error { return nil })).Handshake()
+		err = tls.Client(slow, tlsConfig(identity(t, "1"), x509.ExtKeyUsageServerAuth, func(string) error { return nil })).Handshake()
 		if err == nil {
 			return
 		}

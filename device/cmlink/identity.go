@@ -1,48 +1,60 @@
 package cmlink
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// URI returns the identity of a host in a domain: vnic://<domain>/host/<n>.
-func URI(domain string, host uint8) string {
-	return (&url.URL{Scheme: "vnic", Host: domain, Path: "/host/" + strconv.Itoa(int(host))}).String()
+// URI returns the identity of a NIC in a domain: vnic://<domain>/host/<name>.
+func URI(domain, name string) string {
+	return (&url.URL{Scheme: "vnic", Host: domain, Path: "/host/" + name}).String()
 }
 
 // ParseURI returns the parts of an identity.
-func ParseURI(s string) (domain string, host uint8, err error) {
+func ParseURI(s string) (domain, name string, err error) {
 	u, err := url.Parse(s)
 	if err != nil {
-		return "", 0, fmt.Errorf("identity %q: %w", s, err)
+		return "", "", fmt.Errorf("identity %q: %w", s, err)
 	}
-	num, ok := strings.CutPrefix(u.Path, "/host/")
-	n, err := strconv.ParseUint(num, 10, 8)
-	if !ok || err != nil || URI(u.Host, uint8(n)) != s || checkDomain(u.Host) != nil {
-		return "", 0, fmt.Errorf("identity %q: want vnic://<domain>/host/<0 to 255>", s)
+	name, ok := strings.CutPrefix(u.Path, "/host/")
+	if !ok || CheckName(name) != nil || CheckName(u.Host) != nil || URI(u.Host, name) != s {
+		return "", "", fmt.Errorf("identity %q: want vnic://<domain>/host/<name>", s)
 	}
-	return u.Host, uint8(n), nil
+	return u.Host, name, nil
 }
 
-func checkDomain(d string) error {
+// MaxName is the most characters that the name of a NIC or of a domain can have.
+const MaxName = 63
+
+// CheckName reports an error if s cannot be the name of a NIC or of a domain. A name can be part of
+// a path, a URI and a label.
+func CheckName(s string) error {
 	bad := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '.'
 	}
-	if d == "" || len(d) > 63 || strings.ContainsFunc(d, bad) || strings.Trim(d, "-.") != d || strings.Contains(d, "..") {
-		return fmt.Errorf("domain %q: want 1 to 63 characters of a-z, 0-9, '-' and '.', like lab.example", d)
+	switch {
+	case len(s) > MaxName:
+		return fmt.Errorf("%.20q… has %d characters: use at most %d", s, len(s), MaxName)
+	case s == "" || strings.ContainsFunc(s, bad) || strings.Trim(s, "-.") != s || strings.Contains(s, ".."):
+		return fmt.Errorf("%q is not a name: use a-z, 0-9, '-' and '.', like rack1.lab", s)
 	}
 	return nil
 }
 
-// Identity is the certificate of a host, and the CA that it trusts.
+// compareNames defines the order of NICs: shorter names first, so that numbers are in their order.
+func compareNames(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+}
+
+// Identity is the certificate of a NIC, and the CA that it trusts.
 type Identity struct {
-	Host   uint8
+	Name   string
 	Domain string
 	cert   tls.Certificate
 	roots  *x509.CertPool
@@ -52,7 +64,7 @@ type Identity struct {
 }
 
 // URI returns the identity in its certificate.
-func (id *Identity) URI() string { return URI(id.Domain, id.Host) }
+func (id *Identity) URI() string { return URI(id.Domain, id.Name) }
 
 // Same reports whether both are the same certificate and CA.
 func (id *Identity) Same(other *Identity) bool {
@@ -60,9 +72,9 @@ func (id *Identity) Same(other *Identity) bool {
 }
 
 // Again reads the identity again from where it came from.
-func (id *Identity) Again() (*Identity, error) { return Load(id.dir, id.Host) }
+func (id *Identity) Again() (*Identity, error) { return Load(id.dir, id.Name) }
 
-// Ends returns when the host's certificate expires, or the CA's if that is sooner.
+// Ends returns when the NIC's certificate expires, or the CA's if that is sooner.
 func (id *Identity) Ends() time.Time {
 	ends := id.cert.Leaf.NotAfter
 	if id.ca != nil && id.ca.NotAfter.Before(ends) {
@@ -77,31 +89,34 @@ var ErrIdentity = errors.New("wrong identity")
 // ErrRevoked means that a peer's certificate is on the list of revoked certificates.
 var ErrRevoked = fmt.Errorf("%w: it is revoked", ErrIdentity)
 
-// Load reads the identity of a host from the files that Init wrote. It refuses a key that others
-// can read, a certificate of another host, and a certificate that is not valid now.
-func Load(dir string, host uint8) (*Identity, error) {
-	certPath, keyPath := hostPaths(dir, host)
+// Load reads the identity of a NIC from the files that Init wrote. It refuses a key that others can
+// read, a certificate of another name, and a certificate that is not valid now.
+func Load(dir, name string) (*Identity, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	certPath, keyPath := pairPaths(dir, name)
 	pair, err := loadPair(certPath, keyPath)
 	if err != nil {
-		return nil, explainFile(err, howToGet(dir, host))
+		return nil, explainFile(err, howToGet(dir, name))
 	}
 	caPath, _ := caPaths(dir)
 	ca, err := readCertificate(caPath)
 	if err != nil {
 		return nil, explainFile(err, "copy ca.pem from where `vnic keys init` was run")
 	}
-	id := &Identity{Host: host, cert: pair, roots: x509.NewCertPool(), dir: dir, ca: ca}
+	id := &Identity{Name: name, cert: pair, roots: x509.NewCertPool(), dir: dir, ca: ca}
 	id.roots.AddCert(ca)
 	uri, err := identityOf(pair.Leaf)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", certPath, err)
 	}
-	domain, n, err := ParseURI(uri)
+	domain, is, err := ParseURI(uri)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", certPath, err)
 	}
-	if n != host {
-		return nil, fmt.Errorf("%s: it is the identity %s, not that of host %d: copy the files of host %[3]d, or correct nic.host", certPath, uri, host)
+	if is != name {
+		return nil, fmt.Errorf("%s: it is the identity %s, not that of NIC %s: copy the files of NIC %[3]s, or correct cm.name", certPath, uri, name)
 	}
 	id.Domain = domain
 	if err := id.checkRevoked(pair.Leaf); err != nil {
@@ -113,22 +128,22 @@ func Load(dir string, host uint8) (*Identity, error) {
 	return id, nil
 }
 
-// remedy says what to do about a certificate of this host that does not verify.
+// remedy says what to do about a certificate of this NIC that does not verify.
 func (id *Identity) remedy(err error) string {
 	now := time.Now()
 	leaf := id.cert.Leaf
 	var stranger x509.UnknownAuthorityError
 	switch {
 	case now.After(id.ca.NotAfter):
-		return fmt.Sprintf("the authority (ca.pem) has expired on %s, and every host's identity with it: make a new one in another folder (`vnic keys init`), and give each host its files of there",
+		return fmt.Sprintf("the authority (ca.pem) has expired on %s, and every NIC's identity with it: make a new one in another folder (`vnic keys init`), and give each NIC its files of there",
 			id.ca.NotAfter.Format(time.DateOnly))
 	case now.After(leaf.NotAfter):
-		return fmt.Sprintf("it has expired on %s: where ca.key is, renew it (`vnic keys renew %[2]d`), and copy host-%[2]d.pem and host-%[2]d.key here; the other hosts keep theirs",
-			leaf.NotAfter.Format(time.DateOnly), id.Host)
+		return fmt.Sprintf("it has expired on %s: where ca.key is, renew it (`vnic keys renew %[2]s`), and copy host-%[2]s.pem and host-%[2]s.key here; the other NICs keep theirs",
+			leaf.NotAfter.Format(time.DateOnly), id.Name)
 	case now.Before(leaf.NotBefore) || now.Before(id.ca.NotBefore):
 		return fmt.Sprintf("it is not valid yet, and this machine's clock says %s: set the clock", now.UTC().Format(time.DateTime))
 	case errors.As(err, &stranger):
-		return fmt.Sprintf("the ca.pem beside it is of another authority: copy ca.pem, host-%[1]d.pem and host-%[1]d.key from one folder of `vnic keys init`", id.Host)
+		return fmt.Sprintf("the ca.pem beside it is of another authority: copy ca.pem, host-%[1]s.pem and host-%[1]s.key from one folder of `vnic keys init`", id.Name)
 	}
 	return "use a certificate that `vnic keys` made"
 }

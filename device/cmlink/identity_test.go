@@ -21,7 +21,7 @@ import (
 func TestInitAndLoad(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := filepath.Join(t.TempDir(), "keys")
-	if err := Init(dir, "lab.example", []uint8{1, 255}); err != nil {
+	if err := Init(dir, "lab.example", []string{"1", "255"}); err != nil {
 		t.Fatal(err)
 	}
 	for name, mode := range map[string]os.FileMode{
@@ -32,11 +32,11 @@ func TestInitAndLoad(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, st, err)
 		}
 	}
-	id, err := Load(dir, 255)
+	id, err := Load(dir, "255")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id.URI() != "vnic://lab.example/host/255" || id.Host != 255 || id.Domain != "lab.example" {
+	if id.URI() != "vnic://lab.example/host/255" || id.Name != "255" || id.Domain != "lab.example" {
 		t.Errorf("%+v", id)
 	}
 	if ca := id.cert.Leaf; ca.IsCA || ca.NotAfter.Year() < 2030 {
@@ -44,21 +44,21 @@ func TestInitAndLoad(t *testing.T) {
 	}
 
 	before, _ := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	err = Init(dir, "lab.example", []uint8{7})
+	err = Init(dir, "lab.example", []string{"7"})
 	if err == nil || !strings.Contains(err.Error(), "ca.pem exists and is not overwritten") {
 		t.Errorf("a second Init: %v", err)
 	}
-	if err := AddHosts(dir, "lab.example", []uint8{2}); err != nil {
+	if err := Add(dir, "lab.example", []string{"2"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(dir, 2); err != nil {
+	if _, err := Load(dir, "2"); err != nil {
 		t.Error(err)
 	}
-	if err := AddHosts(dir, "lab.example", []uint8{3, 2}); err == nil || !strings.Contains(err.Error(), "host-2.pem exists") {
+	if err := Add(dir, "lab.example", []string{"3", "2"}); err == nil || !strings.Contains(err.Error(), "host-2.pem exists") {
 		t.Errorf("a host twice: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "host-3.pem")); err == nil {
-		t.Error("a refused AddHosts wrote a file")
+		t.Error("a refused Add wrote a file")
 	}
 	after, _ := os.ReadFile(filepath.Join(dir, "ca.pem"))
 	if string(before) != string(after) {
@@ -69,25 +69,25 @@ func TestInitAndLoad(t *testing.T) {
 func TestInitRefuses(t *testing.T) {
 	for _, d := range []string{"", "Lab", "a b", "a/b", "-x", "x.", "a..b", strings.Repeat("x", 64)} {
 		dir := t.TempDir()
-		if err := Init(dir, d, []uint8{1}); err == nil || !strings.Contains(err.Error(), "domain") {
+		if err := Init(dir, d, []string{"1"}); err == nil || !strings.Contains(err.Error(), "domain") {
 			t.Errorf("domain %q: %v", d, err)
 		}
 		if names, _ := os.ReadDir(dir); len(names) != 0 {
 			t.Errorf("domain %q: files were written", d)
 		}
 	}
-	if err := Init(t.TempDir(), "lab", []uint8{1, 1}); err == nil || !strings.Contains(err.Error(), "twice") {
+	if err := Init(t.TempDir(), "lab", []string{"1", "1"}); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("a host twice: %v", err)
 	}
 }
 
 func TestLoadRefuses(t *testing.T) {
 	dir := t.TempDir()
-	if err := Init(dir, "lab", []uint8{1, 2}); err != nil {
+	if err := Init(dir, "lab", []string{"1", "2"}); err != nil {
 		t.Fatal(err)
 	}
 	other := t.TempDir()
-	if err := Init(other, "lab", []uint8{1}); err != nil {
+	if err := Init(other, "lab", []string{"1"}); err != nil {
 		t.Fatal(err)
 	}
 	cp := func(to, from string) {
@@ -102,23 +102,23 @@ func TestLoadRefuses(t *testing.T) {
 	in := func(d, name string) string { return filepath.Join(d, name) }
 	for _, tt := range []struct {
 		why    string
-		host   uint8
+		name   string
 		change func(d string)
 	}{
-		{"host-9.key: make it: vnic keys add --dir", 9, func(string) {}},
-		{"host-9.key: copy host-9.pem and host-9.key from where ca.key is", 9, func(d string) { _ = os.Remove(in(d, "ca.key")) }},
-		{"for the first host of all, make them: vnic keys init --dir", 1, func(d string) { _ = os.RemoveAll(d) }},
-		{"there is no " + "/", 1, func(d string) { _ = os.Remove(in(d, "host-1.pem")) }},
-		{"ca.pem: copy ca.pem from where `vnic keys init` was run", 1, func(d string) { _ = os.Remove(in(d, "ca.pem")) }},
-		{"chmod 600", 1, func(d string) { _ = os.Chmod(in(d, "host-1.key"), 0o640) }},
-		{"not that of host 1: copy the files of host 1, or correct nic.host", 1, func(d string) {
+		{"host-9.key: make it: vnic keys add --dir", "9", func(string) {}},
+		{"host-9.key: copy host-9.pem and host-9.key from where ca.key is", "9", func(d string) { _ = os.Remove(in(d, "ca.key")) }},
+		{"for the first NIC of all, make them: vnic keys init --dir", "1", func(d string) { _ = os.RemoveAll(d) }},
+		{"there is no " + "/", "1", func(d string) { _ = os.Remove(in(d, "host-1.pem")) }},
+		{"ca.pem: copy ca.pem from where `vnic keys init` was run", "1", func(d string) { _ = os.Remove(in(d, "ca.pem")) }},
+		{"chmod 600", "1", func(d string) { _ = os.Chmod(in(d, "host-1.key"), 0o640) }},
+		{"not that of NIC 1: copy the files of NIC 1, or correct cm.name", "1", func(d string) {
 			cp(in(d, "host-1.pem"), in(d, "host-2.pem"))
 			cp(in(d, "host-1.key"), in(d, "host-2.key"))
 		}},
-		{"are no pair of certificate and key: copy both", 1, func(d string) { cp(in(d, "host-1.key"), in(d, "host-2.key")) }},
-		{"of another authority: copy ca.pem, host-1.pem and host-1.key from one folder", 1, func(d string) { cp(in(d, "ca.pem"), in(other, "ca.pem")) }},
-		{"no certificate in it", 1, func(d string) { _ = os.WriteFile(in(d, "ca.pem"), []byte("x"), 0o600) }},
-		{"are no pair of certificate and key: copy both", 1, func(d string) { _ = os.WriteFile(in(d, "host-1.pem"), []byte("x"), 0o600) }},
+		{"are no pair of certificate and key: copy both", "1", func(d string) { cp(in(d, "host-1.key"), in(d, "host-2.key")) }},
+		{"of another authority: copy ca.pem, host-1.pem and host-1.key from one folder", "1", func(d string) { cp(in(d, "ca.pem"), in(other, "ca.pem")) }},
+		{"no certificate in it", "1", func(d string) { _ = os.WriteFile(in(d, "ca.pem"), []byte("x"), 0o600) }},
+		{"are no pair of certificate and key: copy both", "1", func(d string) { _ = os.WriteFile(in(d, "host-1.pem"), []byte("x"), 0o600) }},
 	} {
 		d := t.TempDir()
 		if err := os.CopyFS(d, os.DirFS(dir)); err != nil {
@@ -128,18 +128,20 @@ func TestLoadRefuses(t *testing.T) {
 			_ = os.Chmod(in(d, k), 0o600)
 		}
 		tt.change(d)
-		if _, err := Load(d, tt.host); err == nil || !strings.Contains(err.Error(), tt.why) {
+		if _, err := Load(d, tt.name); err == nil || !strings.Contains(err.Error(), tt.why) {
 			t.Errorf("want an error with %q, got %v", tt.why, err)
 		}
 	}
 }
 
 func TestURI(t *testing.T) {
-	if d, h, err := ParseURI(URI("lab.example", 7)); d != "lab.example" || h != 7 || err != nil {
-		t.Error(d, h, err)
+	for _, name := range []string{"7", "300", "a", "rack1.row-2", strings.Repeat("x", MaxName)} {
+		if d, n, err := ParseURI(URI("lab.example", name)); d != "lab.example" || n != name || err != nil {
+			t.Error(d, n, err)
+		}
 	}
 	for _, s := range []string{
-		"", "vnic://lab/host/256", "vnic://lab/host/-1", "vnic://lab/host/01", "http://lab/host/1", "vnic:///host/1",
+		"", "vnic://lab/host/", "vnic://lab/host/-1", "vnic://lab/host/A", "vnic://lab/host/..", "vnic://lab/host/a%2fb", "vnic://lab/host/%61", "vnic://lab/host/" + strings.Repeat("x", MaxName+1), "http://lab/host/1", "vnic:///host/1",
 		"vnic://lab/host/1/x", "vnic://lab/host/1?x", "vnic://u@lab/host/1", "vnic://lab:7/host/1", "vnic://lab/hst/1", "\x00",
 	} {
 		if _, _, err := ParseURI(s); err == nil {
@@ -150,10 +152,10 @@ func TestURI(t *testing.T) {
 
 func TestVerifyWantsTheUsage(t *testing.T) {
 	dir := t.TempDir()
-	if err := Init(dir, "lab", []uint8{1}); err != nil {
+	if err := Init(dir, "lab", []string{"1"}); err != nil {
 		t.Fatal(err)
 	}
-	id, err := Load(dir, 1)
+	id, err := Load(dir, "1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,15 +209,15 @@ func TestTimesOfCertificates(t *testing.T) {
 			}
 			host := *ca
 			host.NotBefore, host.NotAfter = now.Add(c.begins), now.Add(c.ends)
-			if err := issueAll(dir, "lab", []uint8{1}, &host, key); err != nil {
+			if err := issueAll(dir, "lab", []string{"1"}, &host, key); err != nil {
 				t.Fatal(err)
 			}
-			_, err = Load(dir, 1)
+			_, err = Load(dir, "1")
 			_, why, _ := strings.Cut(fmt.Sprint(err), ";")
 			if !strings.Contains(why, c.want) || strings.Contains(why, c.never) {
 				t.Errorf("%v", err)
 			}
-			if err := AddHosts(dir, "lab", []uint8{2}); (err != nil) != (c.caEnds < 0) || err != nil && !strings.Contains(err.Error(), "make a new authority") {
+			if err := Add(dir, "lab", []string{"2"}); (err != nil) != (c.caEnds < 0) || err != nil && !strings.Contains(err.Error(), "make a new authority") {
 				t.Errorf("another host: %v", err)
 			}
 		})
@@ -254,14 +256,14 @@ func TestRefusalsSayWhatHelps(t *testing.T) {
 	}
 }
 
-// TestNamesThatADomainCanHave: checks which names a domain can have.
-func TestNamesThatADomainCanHave(t *testing.T) {
+// TestNamesOfNICsAndDomains: what a name is made of lets it be part of a path, a URI and a label.
+func TestNamesOfNICsAndDomains(t *testing.T) {
 	for d, ok := range map[string]bool{
 		"a": true, "az09": true, "0": true, "a-b.c": true, strings.Repeat("x", 63): true, strings.Repeat("x", 64): false,
-		"a`b": false, "a{b": false, "a/b": false, "a:b": false, "a-": false, ".a": false, "a..b": false,
+		"": false, ".": false, "..": false, "a\nb": false, "a b": false, "a%b": false, "a_b": false, "a`b": false, "a{b": false, "a/b": false, "a:b": false, "a-": false, ".a": false, "a..b": false,
 		"A": false, "ä": false,
 	} {
-		if err := checkDomain(d); (err == nil) != ok {
+		if err := CheckName(d); (err == nil) != ok {
 			t.Errorf("%q: %v", d, err)
 		}
 	}

@@ -22,19 +22,19 @@ import (
 const validity = 10 * 365 * 24 * time.Hour
 
 // Init makes a new fabric in dir, which is created if it is missing: a CA (ca.pem, ca.key) and a
-// certificate for each host (host-N.pem, host-N.key). Certificates get mode 0644, keys 0600. If one
-// of the files exists, nothing is written. A host needs only ca.pem and its own pair; ca.key should
-// not be copied to hosts. If root writes the files, a host's pair belongs to the owner of dir;
+// certificate for each NIC (host-NAME.pem, host-NAME.key). Certificates get mode 0644, keys 0600. If
+// one of the files exists, nothing is written. A NIC needs only ca.pem and its own pair; ca.key
+// should not be copied to hosts. If root writes the files, a NIC's pair belongs to the owner of dir;
 // ca.key stays root's.
-func Init(dir, domain string, hosts []uint8) error {
-	if err := checkDomain(domain); err != nil {
+func Init(dir, domain string, names []string) error {
+	if err := checkNames(domain, names); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	caCert, caKey := caPaths(dir)
-	if err := refuseExisting(dir, hosts, caCert, caKey); err != nil {
+	if err := refuseExisting(dir, names, caCert, caKey); err != nil {
 		return err
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -63,15 +63,15 @@ func Init(dir, domain string, hosts []uint8) error {
 	if err := writePair(caCert, caKey, der, key); err != nil {
 		return err
 	}
-	return issueAll(dir, domain, hosts, ca, key)
+	return issueAll(dir, domain, names, ca, key)
 }
 
-// AddHosts makes certificates for further hosts with the CA that Init made in dir.
-func AddHosts(dir, domain string, hosts []uint8) error {
-	if err := checkDomain(domain); err != nil {
+// Add makes certificates for further NICs with the CA that Init made in dir.
+func Add(dir, domain string, names []string) error {
+	if err := checkNames(domain, names); err != nil {
 		return err
 	}
-	if err := refuseExisting(dir, hosts); err != nil {
+	if err := refuseExisting(dir, names); err != nil {
 		return err
 	}
 	ca, key, err := loadCA(dir)
@@ -82,31 +82,36 @@ func AddHosts(dir, domain string, hosts []uint8) error {
 		return fmt.Errorf("%s is the authority of domain %s, and NICs of %s would refuse identities of %s: leave --domain out, or make an authority of that domain in another folder (`vnic keys init`)",
 			filepath.Join(dir, "ca.pem"), own, own, domain)
 	}
-	return issueAll(dir, domain, hosts, ca, key)
+	return issueAll(dir, domain, names, ca, key)
 }
 
-// Renew replaces the keys and certificates of hosts. The old ones are valid until they expire or
-// are revoked, so hosts may change over one by one.
-func Renew(dir string, hosts []uint8) error {
+// Renew replaces the keys and certificates of NICs. The old ones are valid until they expire or are
+// revoked, so NICs may change over one by one.
+func Renew(dir string, names []string) error {
+	for _, name := range names {
+		if err := CheckName(name); err != nil {
+			return err
+		}
+	}
 	ca, key, err := loadCA(dir)
 	if err != nil {
 		return err
 	}
-	for _, h := range hosts {
-		certPath, _ := hostPaths(dir, h)
+	for _, name := range names {
+		certPath, _ := pairPaths(dir, name)
 		cert, err := readCertificate(certPath)
 		if err != nil {
-			return explainFile(err, fmt.Sprintf("host %d has no identity to be renewed: make one (`vnic keys add %[1]d`)", h))
+			return explainFile(err, fmt.Sprintf("NIC %s has no identity to be renewed: make one (`vnic keys add %[1]s`)", name))
 		}
 		uri, err := identityOf(cert)
 		if err != nil {
 			return fmt.Errorf("%s: %w", certPath, err)
 		}
-		domain, n, err := ParseURI(uri)
-		if err != nil || n != h {
-			return fmt.Errorf("%s: it is the identity %s, not one of host %d", certPath, uri, h)
+		domain, is, err := ParseURI(uri)
+		if err != nil || is != name {
+			return fmt.Errorf("%s: it is the identity %s, not one of NIC %s", certPath, uri, name)
 		}
-		if err := renew(dir, domain, h, ca, key); err != nil {
+		if err := renew(dir, domain, name, ca, key); err != nil {
 			return err
 		}
 	}
@@ -115,17 +120,17 @@ func Renew(dir string, hosts []uint8) error {
 
 // renew writes the new pair to a temporary folder and then renames it, so that no reader finds half
 // of a file.
-func renew(dir, domain string, host uint8, ca *x509.Certificate, key *ecdsa.PrivateKey) error {
+func renew(dir, domain, name string, ca *x509.Certificate, key *ecdsa.PrivateKey) error {
 	beside, err := os.MkdirTemp(dir, ".renew-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(beside) }()
-	if err := issueAll(beside, domain, []uint8{host}, ca, key); err != nil {
+	if err := issueAll(beside, domain, []string{name}, ca, key); err != nil {
 		return err
 	}
-	newCert, newKey := hostPaths(beside, host)
-	cert, keyPath := hostPaths(dir, host)
+	newCert, newKey := pairPaths(beside, name)
+	cert, keyPath := pairPaths(dir, name)
 	if err := giveLike(dir, newCert, newKey); err != nil {
 		return err
 	}
@@ -138,16 +143,29 @@ const authorityOf = "vnic CA of "
 // domainOf returns the domain of a CA certificate.
 func domainOf(ca *x509.Certificate) (string, bool) {
 	domain, ok := strings.CutPrefix(ca.Subject.CommonName, authorityOf)
-	return domain, ok && checkDomain(domain) == nil
+	return domain, ok && CheckName(domain) == nil
 }
 
-func refuseExisting(dir string, hosts []uint8, paths ...string) error {
-	caCert, caKey := caPaths(dir)
-	for i, h := range hosts {
-		if slices.Contains(hosts[:i], h) {
-			return fmt.Errorf("host %d is named twice", h)
+// checkNames checks names that get certificates.
+func checkNames(domain string, names []string) error {
+	if err := CheckName(domain); err != nil {
+		return fmt.Errorf("domain %w", err)
+	}
+	for i, name := range names {
+		if err := CheckName(name); err != nil {
+			return err
 		}
-		c, k := hostPaths(dir, h)
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("NIC %s is named twice", name)
+		}
+	}
+	return nil
+}
+
+func refuseExisting(dir string, names []string, paths ...string) error {
+	caCert, caKey := caPaths(dir)
+	for _, name := range names {
+		c, k := pairPaths(dir, name)
 		paths = append(paths, c, k)
 	}
 	for _, p := range paths {
@@ -156,27 +174,27 @@ func refuseExisting(dir string, hosts []uint8, paths ...string) error {
 				return err
 			}
 			if filepath.Base(p) == filepath.Base(caCert) || filepath.Base(p) == filepath.Base(caKey) {
-				return fmt.Errorf("%s exists and is not overwritten: all hosts' identities hang on it; add hosts to them (`vnic keys add`), or choose another folder for others", p)
+				return fmt.Errorf("%s exists and is not overwritten: all NICs' identities hang on it; add NICs to them (`vnic keys add`), or choose another folder for others", p)
 			}
-			return fmt.Errorf("%s exists and is not overwritten: `vnic keys renew` replaces that host's identity", p)
+			return fmt.Errorf("%s exists and is not overwritten: `vnic keys renew` replaces that NIC's identity", p)
 		}
 	}
 	return nil
 }
 
-func issueAll(dir, domain string, hosts []uint8, ca *x509.Certificate, caKey *ecdsa.PrivateKey) error {
-	for _, h := range hosts {
+func issueAll(dir, domain string, names []string, ca *x509.Certificate, caKey *ecdsa.PrivateKey) error {
+	for _, name := range names {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
-			return fmt.Errorf("key of host %d: %w", h, err)
+			return fmt.Errorf("key of NIC %s: %w", name, err)
 		}
-		uri, err := url.Parse(URI(domain, h))
+		uri, err := url.Parse(URI(domain, name))
 		if err != nil {
-			return fmt.Errorf("identity of host %d: %w", h, err)
+			return fmt.Errorf("identity of NIC %s: %w", name, err)
 		}
 		tmpl := &x509.Certificate{
 			SerialNumber: serial(),
-			Subject:      pkix.Name{CommonName: fmt.Sprintf("vnic host %d of %s", h, domain)},
+			Subject:      pkix.Name{CommonName: commonName(name, domain)},
 			NotBefore:    ca.NotBefore,
 			NotAfter:     ca.NotAfter,
 			KeyUsage:     x509.KeyUsageDigitalSignature,
@@ -185,9 +203,9 @@ func issueAll(dir, domain string, hosts []uint8, ca *x509.Certificate, caKey *ec
 		}
 		der, err := x509.CreateCertificate(rand.Reader, tmpl, ca, key.Public(), caKey)
 		if err != nil {
-			return fmt.Errorf("certificate of host %d: %w", h, err)
+			return fmt.Errorf("certificate of NIC %s: %w", name, err)
 		}
-		certPath, keyPath := hostPaths(dir, h)
+		certPath, keyPath := pairPaths(dir, name)
 		if err := writePair(certPath, keyPath, der, key); err != nil {
 			return err
 		}
@@ -196,6 +214,12 @@ func issueAll(dir, domain string, hosts []uint8, ca *x509.Certificate, caKey *ec
 		}
 	}
 	return nil
+}
+
+// commonName is for people. It has at most 64 characters (RFC 5280 §A.1), and tools refuse more.
+func commonName(name, domain string) string {
+	s := fmt.Sprintf("vnic host %s of %s", name, domain)
+	return s[:min(len(s), 64)]
 }
 
 func serial() *big.Int {

@@ -64,7 +64,7 @@ func New(cfg Config, h Handler) (*Link, error) {
 	for i, p := range cfg.Peers {
 		err := l.Set(p)
 		if err == nil && len(l.all()) <= i {
-			err = fmt.Errorf("peer host %d is listed twice", p.Host)
+			err = fmt.Errorf("peer %s is listed twice", p.Name)
 		}
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
@@ -78,9 +78,6 @@ func (l *Link) Use(id *Identity) { l.shared.identity.Store(id) }
 
 // Set adds a peer, or changes the address of one: if this NIC dials it, it does so again.
 func (l *Link) Set(c Peer) error {
-	if c.ID == 0 {
-		c.ID = uint32(c.Host)
-	}
 	if err := l.check(&c); err != nil {
 		return err
 	}
@@ -91,7 +88,7 @@ func (l *Link) Set(c Peer) error {
 	case l.closed:
 		return net.ErrClosed
 	case p != same:
-		return fmt.Errorf("peer host %d is listed twice", c.Host)
+		return fmt.Errorf("peer %s is listed twice", c.Name)
 	case p != nil:
 		p.move(c.Addr)
 		return nil
@@ -135,21 +132,21 @@ func (l *Link) all() []*peer {
 func (l *Link) check(c *Peer) error {
 	self := l.shared.identity.Load()
 	if c.Identity == "" {
-		c.Identity = URI(self.Domain, c.Host)
+		c.Identity = URI(self.Domain, c.Name)
 	}
-	if _, n, err := ParseURI(c.Identity); err != nil {
-		return fmt.Errorf("peer host %d: %w", c.Host, err)
-	} else if n != c.Host {
-		return fmt.Errorf("peer host %d: identity %s is that of host %d", c.Host, c.Identity, n)
+	if _, name, err := ParseURI(c.Identity); err != nil {
+		return fmt.Errorf("peer %s: %w", c.Name, err)
+	} else if name != c.Name {
+		return fmt.Errorf("peer %s: identity %s is that of NIC %s", c.Name, c.Identity, name)
 	}
-	switch {
-	case c.Host == self.Host:
-		return fmt.Errorf("peer host %d is this host", c.Host)
-	case c.Host < self.Host && l.listener == nil:
-		return fmt.Errorf("peer host %d has a lower id than this host, %d, and dials it: an address to listen on is needed", c.Host, self.Host)
-	case c.Host > self.Host:
+	switch order := compareNames(c.Name, self.Name); {
+	case order == 0:
+		return fmt.Errorf("peer %s is this NIC", c.Name)
+	case order < 0 && l.listener == nil:
+		return fmt.Errorf("the name of peer %s comes before that of this NIC, %s, so it dials: an address to listen on is needed", c.Name, self.Name)
+	case order > 0:
 		if _, _, err := net.SplitHostPort(c.Addr); err != nil {
-			return fmt.Errorf("peer host %d: address %q: %w (want address:port)", c.Host, c.Addr, err)
+			return fmt.Errorf("peer %s: address %q: %w (want address:port)", c.Name, c.Addr, err)
 		}
 	}
 	return nil
@@ -224,7 +221,7 @@ func (l *Link) Close() error {
 	return err
 }
 
-// accept accepts connections of peers with lower ids.
+// accept accepts connections of peers whose names come before ours.
 func (l *Link) accept() {
 	for {
 		c, err := l.listener.Accept()
@@ -292,7 +289,7 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 	cfg := tlsConfig(l.shared.identity.Load(), x509.ExtKeyUsageClientAuth, func(uri string) error {
 		p = l.named(uri)
 		if uri == l.shared.identity.Load().URI() {
-			return fmt.Errorf("%w: %s is this NIC's own: another NIC has its host number", ErrIdentity, uri)
+			return fmt.Errorf("%w: %s is this NIC's own: another NIC has its name", ErrIdentity, uri)
 		}
 		if p == nil {
 			return fmt.Errorf("%w: %s is no peer of this NIC", ErrIdentity, uri)
@@ -338,14 +335,14 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 }
 
 // claimed returns the peer that a claimed identity probably means: the one with that identity, or
-// with its host number.
+// with its name in another domain.
 func (l *Link) claimed(uri string) *peer {
 	if p := l.named(uri); p != nil {
 		return p
 	}
-	if _, host, err := ParseURI(uri); err == nil {
+	if _, name, err := ParseURI(uri); err == nil {
 		for _, p := range l.all() {
-			if p.Host == host {
+			if p.Name == name {
 				return p
 			}
 		}

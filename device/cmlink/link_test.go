@@ -31,18 +31,18 @@ func TestMain(m *testing.M) {
 // fabricKeys makes identities once; they are not changed by tests.
 var fabricKeys = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "cmlink"); err == nil {
-		err = Init(dir, "lab", []uint8{1, 2, 3})
+		err = Init(dir, "lab", []string{"1", "2", "3"})
 	}
 	return dir, err
 })
 
-func identity(t *testing.T, host uint8) *Identity {
+func identity(t *testing.T, name string) *Identity {
 	t.Helper()
 	dir, err := fabricKeys()
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := Load(dir, host)
+	id, err := Load(dir, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func start(t *testing.T, c Config) (*Link, *recorder) {
 // accepting is a host 2 that expects host 1.
 func accepting(t *testing.T, change func(*Config)) (*Link, *recorder) {
 	t.Helper()
-	c := Config{Listen: "127.0.0.1:0", Identity: identity(t, 2), Peers: []Peer{{Host: 1}}}
+	c := Config{Listen: "127.0.0.1:0", Identity: identity(t, "2"), Peers: []Peer{{ID: 1, Name: "1"}}}
 	if change != nil {
 		change(&c)
 	}
@@ -140,7 +140,7 @@ func accepting(t *testing.T, change func(*Config)) (*Link, *recorder) {
 
 func dialing(t *testing.T, addr string, change func(*Config)) (*Link, *recorder) {
 	t.Helper()
-	c := Config{Identity: identity(t, 1), Peers: []Peer{{Host: 2, Addr: addr}}}
+	c := Config{Identity: identity(t, "1"), Peers: []Peer{{ID: 2, Name: "2", Addr: addr}}}
 	if change != nil {
 		change(&c)
 	}
@@ -241,14 +241,14 @@ func TestEndedLinksComeBack(t *testing.T) {
 }
 
 func TestThreeHosts(t *testing.T) {
-	c, rc := start(t, Config{Listen: "127.0.0.1:0", Identity: identity(t, 3), Peers: []Peer{{Host: 1}, {Host: 2}}})
+	c, rc := start(t, Config{Listen: "127.0.0.1:0", Identity: identity(t, "3"), Peers: []Peer{{ID: 1, Name: "1"}, {ID: 2, Name: "2"}}})
 	b, rb := start(t, Config{
-		Listen: "127.0.0.1:0", Identity: identity(t, 2),
-		Peers: []Peer{{Host: 1}, {Host: 3, Addr: c.Addr().String()}},
+		Listen: "127.0.0.1:0", Identity: identity(t, "2"),
+		Peers: []Peer{{ID: 1, Name: "1"}, {ID: 3, Name: "3", Addr: c.Addr().String()}},
 	})
-	_, ra := start(t, Config{Identity: identity(t, 1), Peers: []Peer{
-		{Host: 2, Addr: b.Addr().String()},
-		{Host: 3, Addr: c.Addr().String()},
+	_, ra := start(t, Config{Identity: identity(t, "1"), Peers: []Peer{
+		{ID: 2, Name: "2", Addr: b.Addr().String()},
+		{ID: 3, Name: "3", Addr: c.Addr().String()},
 	}})
 	for range 2 {
 		for _, r := range []*recorder{ra, rb, rc} {
@@ -261,27 +261,27 @@ func TestThreeHosts(t *testing.T) {
 
 func TestIdentityIsChecked(t *testing.T) {
 	stranger := t.TempDir()
-	if err := Init(stranger, "lab", []uint8{1, 2}); err != nil {
+	if err := Init(stranger, "lab", []string{"1", "2"}); err != nil {
 		t.Fatal(err)
 	}
-	fake1, err := Load(stranger, 1)
+	fake1, err := Load(stranger, "1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	fake2, _ := Load(stranger, 2)
+	fake2, _ := Load(stranger, "2")
 	for name, tt := range map[string]struct {
 		dialer, acceptor func(*Config)
 		dialerRefuses    bool
 	}{
 		"dialer of another CA": {dialer: func(c *Config) {
-			*c = Config{Identity: &Identity{Host: 1, Domain: "lab", cert: fake1.cert, roots: c.Identity.roots}, Peers: c.Peers}
+			*c = Config{Identity: &Identity{Name: "1", Domain: "lab", cert: fake1.cert, roots: c.Identity.roots}, Peers: c.Peers}
 		}},
 		"acceptor of another CA": {acceptor: func(c *Config) {
-			c.Identity = &Identity{Host: 2, Domain: "lab", cert: fake2.cert, roots: c.Identity.roots}
+			c.Identity = &Identity{Name: "2", Domain: "lab", cert: fake2.cert, roots: c.Identity.roots}
 		}, dialerRefuses: true},
-		"acceptor is another host":        {acceptor: func(c *Config) { c.Identity = identity(t, 3) }, dialerRefuses: true},
+		"acceptor has another name":       {acceptor: func(c *Config) { c.Identity = identity(t, "3") }, dialerRefuses: true},
 		"dialer is no peer":               {acceptor: func(c *Config) { c.Peers = nil }},
-		"dialer's identity is not listed": {acceptor: func(c *Config) { c.Peers = []Peer{{Host: 1, Identity: "vnic://elsewhere/host/1"}} }},
+		"dialer's identity is not listed": {acceptor: func(c *Config) { c.Peers = []Peer{{ID: 1, Name: "1", Identity: "vnic://elsewhere/host/1"}} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, rb := accepting(t, tt.acceptor)
@@ -305,8 +305,8 @@ func TestIdentityIsChecked(t *testing.T) {
 }
 
 func TestTheHigherHostMustNotDial(t *testing.T) {
-	a, _ := start(t, Config{Listen: "127.0.0.1:0", Identity: identity(t, 1), Peers: []Peer{{Host: 2, Addr: "127.0.0.1:1"}}})
-	conn, err := tls.Dial("tcp", a.Addr().String(), tlsConfig(identity(t, 2), x509.ExtKeyUsageServerAuth, func(string) error { return nil }))
+	a, _ := start(t, Config{Listen: "127.0.0.1:0", Identity: identity(t, "1"), Peers: []Peer{{ID: 2, Name: "2", Addr: "127.0.0.1:1"}}})
+	conn, err := tls.Dial("tcp", a.Addr().String(), tlsConfig(identity(t, "2"), x509.ExtKeyUsageServerAuth, func(string) error { return nil }))
 	if err == nil {
 		_, err = conn.Read(make([]byte, 1))
 		_ = conn.Close()
@@ -322,7 +322,7 @@ func TestTheHigherHostMustNotDial(t *testing.T) {
 // rawDial is a host 1 of which the test writes the bytes.
 func rawDial(t *testing.T, addr string) *tls.Conn {
 	t.Helper()
-	conn, err := tls.Dial("tcp", addr, tlsConfig(identity(t, 1), x509.ExtKeyUsageServerAuth, func(string) error { return nil }))
+	conn, err := tls.Dial("tcp", addr, tlsConfig(identity(t, "1"), x509.ExtKeyUsageServerAuth, func(string) error { return nil }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -411,11 +411,11 @@ func TestNewConnectionReplacesOld(t *testing.T) {
 // are alive, and end when one falls silent.
 func TestKeepalive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		side := func(host uint8) (*peer, *recorder) {
+		side := func(id uint32) (*peer, *recorder) {
 			r := newRecorder(t)
 			s := newShared(Config{Identity: &Identity{}}, r)
 			s.ctx = t.Context()
-			return newPeer(s, Peer{ID: uint32(host), Host: host}), r
+			return newPeer(s, Peer{ID: id}), r
 		}
 		a, ra := side(2)
 		b, rb := side(1)
@@ -466,15 +466,15 @@ func TestFullQueueBreaksTheConnection(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	id := identity(t, 2)
+	id := identity(t, "2")
 	for why, c := range map[string]Config{
 		"needs an identity":         {},
-		"is this host":              {Identity: id, Peers: []Peer{{Host: 2}}},
-		"listed twice":              {Identity: id, Peers: []Peer{{Host: 3, Addr: "127.0.0.1:1"}, {Host: 3, Addr: "127.0.0.1:1"}}},
-		"want address:port":         {Identity: id, Peers: []Peer{{Host: 3, Addr: "nowhere"}}},
-		"is that of host 4":         {Identity: id, Peers: []Peer{{Host: 3, Addr: "127.0.0.1:1", Identity: "vnic://lab/host/4"}}},
-		"want vnic://":              {Identity: id, Peers: []Peer{{Host: 3, Addr: "127.0.0.1:1", Identity: "x"}}},
-		"an address to listen on":   {Identity: id, Peers: []Peer{{Host: 1}}},
+		"peer 2 is this NIC":        {Identity: id, Peers: []Peer{{ID: 2, Name: "2"}}},
+		"listed twice":              {Identity: id, Peers: []Peer{{ID: 3, Name: "3", Addr: "127.0.0.1:1"}, {ID: 3, Name: "3", Addr: "127.0.0.1:1"}}},
+		"want address:port":         {Identity: id, Peers: []Peer{{ID: 3, Name: "3", Addr: "nowhere"}}},
+		"is that of NIC 4":          {Identity: id, Peers: []Peer{{ID: 3, Name: "3", Addr: "127.0.0.1:1", Identity: "vnic://lab/host/4"}}},
+		"want vnic://":              {Identity: id, Peers: []Peer{{ID: 3, Name: "3", Addr: "127.0.0.1:1", Identity: "x"}}},
+		"an address to listen on":   {Identity: id, Peers: []Peer{{ID: 1, Name: "1"}}},
 		"listen tcp: address 99999": {Identity: id, Listen: "127.0.0.1:99999"},
 	} {
 		if l, err := New(c, nil); err == nil || !strings.Contains(err.Error(), why) {
@@ -493,7 +493,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 	}
 	defer func() { _ = ln.Close() }()
 	for range 20 {
-		l, err := New(Config{Identity: identity(t, 1), Peers: []Peer{{Host: 2, Addr: ln.Addr().String()}}}, newRecorder(t))
+		l, err := New(Config{Identity: identity(t, "1"), Peers: []Peer{{ID: 2, Name: "2", Addr: ln.Addr().String()}}}, newRecorder(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,6 +49,6 @@ func TestNotes(t *testing.T) {
 	}
 	dialing(t, b.Addr().String(), nil) // with the same identity
 	await(t, "two NICs of one number pass", func() bool {
-		return strings.Contains(b.Note(1), "two NICs seem to have host number 1") && strings.Contains(log.String(), "two NICs seem to have one host number")
+		return strings.Contains(b.Note(1), "two NICs seem to have the name 1") && strings.Contains(log.String(), "two NICs seem to have one name")
 	})
 }

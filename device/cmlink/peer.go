@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -30,14 +29,14 @@ type peer struct {
 	leaving  bool     // it is no peer any more
 	note     string   // why it is down
 	replaced []time.Time
-	twice    string    // note that two NICs seem to have its host number
+	twice    string    // note that two NICs seem to have its name
 	noticed  time.Time // then
 	refused  string    // note about a NIC that claimed to be this peer and was refused
 	refusal  time.Time // then
 }
 
 func newPeer(s *shared, c Peer) *peer {
-	p := &peer{Peer: c, addr: c.Addr, shared: s, dials: c.Host > s.identity.Load().Host, arrived: make(chan *tls.Conn, 1), moved: make(chan struct{}, 1)}
+	p := &peer{Peer: c, addr: c.Addr, shared: s, dials: compareNames(c.Name, s.identity.Load().Name) > 0, arrived: make(chan *tls.Conn, 1), moved: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(s.ctx)
 	return p
 }
@@ -111,7 +110,7 @@ func (p *peer) checkRevoked() {
 
 // A peer that dials again replaces its connection. If that happens twiceCount times within
 // twiceTime, or from another address while the old connection is alive, two NICs probably have the
-// same host number and take the link from each other.
+// same certificate and take the link from each other.
 const (
 	twiceCount = 4
 	twiceTime  = 30 * time.Second
@@ -129,9 +128,9 @@ func (p *peer) replace(c *tls.Conn) {
 	if old == is && (len(p.replaced) < twiceCount || now.Sub(p.replaced[0]) > twiceTime) {
 		return
 	}
-	p.twice, p.noticed = fmt.Sprintf("two NICs seem to have host number %d: at %s and %s", p.Host, old, is), now
-	p.shared.refusals.Warn("connection management: two NICs seem to have one host number", "host", p.Host, "first", old, "second", is,
-		"remedy", "give each NIC its own nic.host and identity")
+	p.twice, p.noticed = fmt.Sprintf("two NICs seem to have the name %s: at %s and %s", p.Name, old, is), now
+	p.shared.refusals.Warn("connection management: two NICs seem to have one name", "peer", p.Name, "first", old, "second", is,
+		"remedy", "give each NIC a certificate of its own")
 }
 
 // host returns the address of the other end, without its port.
@@ -162,17 +161,17 @@ func (p *peer) send(msg []byte) error {
 	s := p.session
 	p.mu.Unlock()
 	if s == nil {
-		return fmt.Errorf("link to host %d: %w", p.Host, ErrDown)
+		return fmt.Errorf("link to peer %s: %w", p.Name, ErrDown)
 	}
 	select {
 	case <-s.ended:
-		return fmt.Errorf("link to host %d: %w", p.Host, ErrDown)
+		return fmt.Errorf("link to peer %s: %w", p.Name, ErrDown)
 	default:
 	}
 	if !s.put(msg, p.shared.cfg.Queue) {
 		p.shared.stats.queueFull.Add(1)
 		s.end(ErrFull)
-		return fmt.Errorf("link to host %d: %w", p.Host, ErrFull)
+		return fmt.Errorf("link to peer %s: %w", p.Name, ErrFull)
 	}
 	return nil
 }
@@ -229,7 +228,7 @@ func (p *peer) run() {
 			}
 			told = true
 			p.say(unreached(err))
-			p.shared.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "host", p.Host, "addr", p.address(), "err", err)
+			p.shared.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "peer", p.Name, "addr", p.address(), "err", err)
 		default:
 			started := time.Now()
 			p.serve(conn, conn.NetConn(), conn.ConnectionState().PeerCertificates[0])
@@ -273,8 +272,8 @@ func (p *peer) connect(ctx context.Context) (*tls.Conn, error) {
 	where := p.shared.listens
 	p.say("waits for it to dial " + where)
 	late := time.AfterFunc(p.shared.cfg.Patience, func() {
-		p.shared.cfg.Log.Warn("connection management: the peer does not dial", "host", p.Host, "waited", p.shared.cfg.Patience,
-			"remedy", "is it running, and does it list "+where+" as cm of host "+strconv.Itoa(int(p.shared.identity.Load().Host))+"?")
+		p.shared.cfg.Log.Warn("connection management: the peer does not dial", "peer", p.Name, "waited", p.shared.cfg.Patience,
+			"remedy", "is it running, and does it list "+where+" as cm of peer "+p.shared.identity.Load().Name+"?")
 	})
 	defer late.Stop()
 	select {
@@ -325,9 +324,9 @@ func (p *peer) welcome(ctx context.Context, conn *tls.Conn) error {
 	defer stop()
 	switch msg, err := readFrame(conn); {
 	case err != nil:
-		return fmt.Errorf("not accepted by host %d: %w", p.Host, err)
+		return fmt.Errorf("not accepted by %s: %w", p.Name, err)
 	case msg != nil:
-		return fmt.Errorf("host %d: first frame has %d bytes, want an empty one", p.Host, len(msg))
+		return fmt.Errorf("%s: first frame has %d bytes, want an empty one", p.Name, len(msg))
 	case !stop():
 		return ctx.Err()
 	}
@@ -345,7 +344,7 @@ func (p *peer) serve(conn, raw net.Conn, cert *x509.Certificate) {
 	p.mu.Unlock()
 	p.checkRevoked() // since the handshake
 	p.shared.handler.PeerUp(p.ID)
-	p.shared.cfg.Log.Info("connection management: link up", "host", p.Host, "remote", conn.RemoteAddr())
+	p.shared.cfg.Log.Info("connection management: link up", "peer", p.Name, "remote", conn.RemoteAddr())
 
 	stop := context.AfterFunc(p.ctx, func() { s.end(p.closing()) })
 	written := make(chan struct{})
@@ -365,7 +364,7 @@ func (p *peer) serve(conn, raw net.Conn, cert *x509.Certificate) {
 	p.mu.Unlock()
 	p.shared.stats.down.Add(1)
 	reason := reasonFor(s.reason)
-	p.shared.cfg.Log.Info("connection management: link down", "host", p.Host, "reason", reason)
+	p.shared.cfg.Log.Info("connection management: link down", "peer", p.Name, "reason", reason)
 	p.shared.handler.PeerDown(p.ID, reason)
 }
 

@@ -12,13 +12,13 @@ import (
 )
 
 // another returns the identity of a host under another CA.
-func another(t *testing.T, domain string, host uint8) *Identity {
+func another(t *testing.T, domain, name string) *Identity {
 	t.Helper()
 	dir := t.TempDir()
-	if err := Init(dir, domain, []uint8{host}); err != nil {
+	if err := Init(dir, domain, []string{name}); err != nil {
 		t.Fatal(err)
 	}
-	id, err := Load(dir, host)
+	id, err := Load(dir, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,12 +44,12 @@ func TestBothSidesSayWhoRefusesWhom(t *testing.T) {
 	// The one that listens refuses the other's authority; so does the other, if it comes to that
 	// first.
 	b, _ := accepting(t, func(c *Config) { quiet(c); c.Peers[0].Addr = "127.0.0.1:9" })
-	a, _ := dialing(t, b.Addr().String(), func(c *Config) { quiet(c); c.Identity = another(t, "lab", 1) })
+	a, _ := dialing(t, b.Addr().String(), func(c *Config) { quiet(c); c.Identity = another(t, "lab", "1") })
 	says(a, 2, "is refused", "authority", "`vnic keys init`")
 	says(b, 1, "refuses this NIC", "its log")
 
 	// One authority, but the listener knows another identity as its peer.
-	c, _ := accepting(t, func(c *Config) { quiet(c); c.Peers[0].Identity = URI("elsewhere", 1) })
+	c, _ := accepting(t, func(c *Config) { quiet(c); c.Peers[0].Identity = URI("elsewhere", "1") })
 	d, _ := dialing(t, c.Addr().String(), quiet)
 	says(c, 1, "says it is vnic://lab/host/1 is refused", "compare peers[]")
 	says(d, 2, "refuses this NIC")
@@ -58,7 +58,7 @@ func TestBothSidesSayWhoRefusesWhom(t *testing.T) {
 // TestCertificateEnds: the counters contain the time at which the first of the certificates
 // expires.
 func TestCertificateEnds(t *testing.T) {
-	id := another(t, "lab", 2)
+	id := another(t, "lab", "2")
 	l, _ := accepting(t, func(c *Config) { c.Identity = id })
 	if ends := l.Stats().CertificateEnds; ends != uint64(id.cert.Leaf.NotAfter.Unix()) || ends != uint64(id.Ends().Unix()) {
 		t.Errorf("%d, want %d", ends, id.cert.Leaf.NotAfter.Unix())
@@ -88,7 +88,7 @@ func TestTwoPeersOfOneNumberAreNoticed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShared(Config{Identity: &Identity{}}, nil)
 			s.ctx = t.Context()
-			p := &peer{shared: s, Peer: Peer{Host: 1}}
+			p := &peer{shared: s, Peer: Peer{ID: 1, Name: "1"}}
 			l := &Link{shared: s, peers: map[uint32]*peer{1: p}}
 			start := time.Now()
 			for _, after := range tc.again {
@@ -105,7 +105,7 @@ func TestTwoPeersOfOneNumberAreNoticed(t *testing.T) {
 				says  bool
 			}{{0, tc.two}, {2*twiceTime - 1, tc.two}, {2 * twiceTime, false}} {
 				time.Sleep(time.Until(start.Add(tc.again[len(tc.again)-1] + c.after)))
-				if says := strings.Contains(l.Note(1), "two NICs seem to have host number 1"); says != c.says {
+				if says := strings.Contains(l.Note(1), "two NICs seem to have the name 1"); says != c.says {
 					t.Errorf("%s: %v later: %q", name, c.after, l.Note(1))
 				}
 			}

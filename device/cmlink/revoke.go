@@ -11,13 +11,16 @@ import (
 	"time"
 )
 
-// Revoke adds a host's present certificate to ca.crl; every NIC that has the new ca.crl refuses it.
+// Revoke adds a NIC's present certificate to ca.crl; every NIC that has the new ca.crl refuses it.
 // It needs the CA's key.
-func Revoke(dir string, host uint8) error {
-	certPath, _ := hostPaths(dir, host)
+func Revoke(dir, name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	certPath, _ := pairPaths(dir, name)
 	cert, err := readCertificate(certPath)
 	if err != nil {
-		return explainFile(err, "what is revoked is a certificate; copy the host's here, where ca.key is")
+		return explainFile(err, "what is revoked is a certificate; copy the NIC's here, where ca.key is")
 	}
 	ca, key, err := loadCA(dir)
 	if err != nil {
@@ -37,7 +40,7 @@ func Revoke(dir string, host uint8) error {
 		tmpl.RevokedCertificateEntries = old.RevokedCertificateEntries
 	}
 	if isRevoked(old, cert) {
-		return fmt.Errorf("the certificate of host %d is revoked already", host)
+		return fmt.Errorf("the certificate of NIC %s is revoked already", name)
 	}
 	tmpl.RevokedCertificateEntries = append(tmpl.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: cert.SerialNumber, RevocationTime: time.Now()})
 	der, err := x509.CreateRevocationList(rand.Reader, tmpl, ca, key)
@@ -74,14 +77,11 @@ func Describe(dir string) (list []Described, err error) {
 	if err != nil {
 		return nil, err
 	}
-	paths := []string{caPath}
-	for host := range 256 {
-		path, _ := hostPaths(dir, uint8(host))
-		if _, err := os.Stat(path); err == nil {
-			paths = append(paths, path)
-		}
+	paths, err := pairsIn(dir)
+	if err != nil {
+		return nil, err
 	}
-	for _, path := range paths {
+	for _, path := range append([]string{caPath}, paths...) {
 		c, err := readCertificate(path)
 		if err != nil {
 			return nil, err

@@ -11,23 +11,23 @@ import (
 // one, and cannot start itself. A new certificate for it is accepted.
 func TestRevoke(t *testing.T) {
 	dir := t.TempDir()
-	load := func(host uint8) *Identity {
+	load := func(name string) *Identity {
 		t.Helper()
-		id, err := Load(dir, host)
+		id, err := Load(dir, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return id
 	}
-	if err := Init(dir, "lab", []uint8{1, 2, 3}); err != nil {
+	if err := Init(dir, "lab", []string{"1", "2", "3"}); err != nil {
 		t.Fatal(err)
 	}
-	old := load(1)
-	b, rb := accepting(t, func(c *Config) { c.Identity = load(2) })
+	old := load("1")
+	b, rb := accepting(t, func(c *Config) { c.Identity = load("2") })
 	a, ra := dialing(t, b.Addr().String(), func(c *Config) { c.Identity = old })
 	ra.wait("up 2")
 	rb.wait("up 1")
-	if err := errors.Join(Revoke(dir, 1), Revoke(dir, 3)); err != nil {
+	if err := errors.Join(Revoke(dir, "1"), Revoke(dir, "3")); err != nil {
 		t.Fatal(err)
 	}
 	rb.wait("down 1") // the link that is up is cut
@@ -37,7 +37,7 @@ func TestRevoke(t *testing.T) {
 	if !errors.Is(reason, ErrRevoked) {
 		t.Errorf("down because of %v", reason)
 	}
-	if err := Revoke(dir, 1); err == nil || !strings.Contains(err.Error(), "revoked already") {
+	if err := Revoke(dir, "1"); err == nil || !strings.Contains(err.Error(), "revoked already") {
 		t.Error(err)
 	}
 	if err := a.Close(); err != nil {
@@ -53,14 +53,14 @@ func TestRevoke(t *testing.T) {
 		default:
 		}
 	}
-	if _, err := Load(dir, 1); !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "it is revoked") {
+	if _, err := Load(dir, "1"); !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), "it is revoked") {
 		t.Error(err)
 	}
-	certPath, keyPath := hostPaths(dir, 1)
-	if err := errors.Join(os.Remove(certPath), os.Remove(keyPath), AddHosts(dir, "lab", []uint8{1})); err != nil {
+	certPath, keyPath := pairPaths(dir, "1")
+	if err := errors.Join(os.Remove(certPath), os.Remove(keyPath), Add(dir, "lab", []string{"1"})); err != nil {
 		t.Fatal(err)
 	}
-	_, ra = dialing(t, b.Addr().String(), func(c *Config) { c.Identity = load(1) })
+	_, ra = dialing(t, b.Addr().String(), func(c *Config) { c.Identity = load("1") })
 	ra.wait("up 2")
 
 	list, err := Describe(dir)
@@ -69,10 +69,10 @@ func TestRevoke(t *testing.T) {
 	}
 	// A list of somebody else lets nobody in.
 	other := t.TempDir()
-	if err := errors.Join(Init(other, "lab", []uint8{1}), Revoke(other, 1), os.Rename(revokedPath(other), revokedPath(dir))); err != nil {
+	if err := errors.Join(Init(other, "lab", []string{"1"}), Revoke(other, "1"), os.Rename(revokedPath(other), revokedPath(dir))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(dir, 2); err == nil || !strings.Contains(err.Error(), "ca.crl") {
+	if _, err := Load(dir, "2"); err == nil || !strings.Contains(err.Error(), "ca.crl") {
 		t.Error(err)
 	}
 }
@@ -83,13 +83,13 @@ func TestDomainOf(t *testing.T) {
 	if _, err := DomainOf(dir); err == nil || strings.Contains(err.Error(), "--domain") {
 		t.Errorf("an empty folder: %v", err)
 	}
-	if err := Init(dir, "lab", []uint8{7}); err != nil {
+	if err := Init(dir, "lab", []string{"7"}); err != nil {
 		t.Fatal(err)
 	}
 	if domain, err := DomainOf(dir); err != nil || domain != "lab" {
 		t.Errorf("%q, %v", domain, err)
 	}
-	path, _ := hostPaths(dir, 7)
+	path, _ := pairPaths(dir, "7")
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}

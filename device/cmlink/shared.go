@@ -84,7 +84,7 @@ func remedyFor(err error) string {
 	case errors.As(err, &stranger):
 		return "its certificate is of another authority: both NICs need files of one `vnic keys init`, ca.pem among them"
 	case errors.Is(err, ErrIdentity):
-		return "compare peers[] here with nic.host and the identity there (`vnic keys show`)"
+		return "compare peers[] here with cm.name and the identity there (`vnic keys show`)"
 	case alerted(err):
 		return "the other end refused this NIC: its log says why"
 	}

@@ -9,13 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 func (c *Config) check(r *report) {
 	if c.NIC.Host == 0 {
-		r.add("nic.host", "missing or 0", "give every NIC its own number from 1 to 255")
+		r.add("nic.host", "missing or 0", "write a number from 1 to 255, or give the NIC a name (cm.name)")
 	}
 	if e := *c.NIC.Spin; e < 0 || e > maxSpin {
 		r.add("nic.spin", fmt.Sprintf("%s is out of range", e), fmt.Sprintf("use 0s to %s", maxSpin))
@@ -135,6 +136,9 @@ func (c *Config) checkPSP(r *report) {
 }
 
 func (c *Config) checkCM(r *report) {
+	if err := cmlink.CheckName(c.CM.Name); err != nil {
+		r.add("cm.name", err.Error(), "write the NAME of host-NAME.pem, or leave it out for nic.host")
+	}
 	if len(c.Peers) == 0 {
 		return
 	}

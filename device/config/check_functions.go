@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -258,7 +259,7 @@ func (c *Config) CheckPeers(list []Peer) error {
 	r, with := &report{}, *c
 	with.Peers = list
 	with.checkCM(r)
-	with.checkPeers(r, func(i int) string { return "peer " + list[i].Name() })
+	with.checkPeers(r, func(i int) string { return "peer " + list[i].Name })
 	if len(r.problems) > 0 {
 		return r.problems[:1]
 	}
@@ -267,20 +268,21 @@ func (c *Config) CheckPeers(list []Peer) error {
 
 // checkPeers checks the peers; place returns the name of each in errors.
 func (c *Config) checkPeers(r *report, place func(i int) string) {
-	hosts, underlays, identities := map[uint8]int{}, map[Place]int{}, map[string]int{}
+	names, underlays := map[string]int{}, map[Place]int{}
 	carriers := map[uint32][]int{}
 	owners := map[tenantAddr]string{}
 	for i := range c.Peers {
 		p, path := &c.Peers[i], place(i)
-		switch first, dup := hosts[p.Host]; {
-		case p.Host == 0:
-			r.add(path+".host", "missing or 0", "write the peer's nic.host, 1 to 255")
-		case p.Host == c.NIC.Host:
-			r.add(path+".host", fmt.Sprintf("%d is this NIC itself", p.Host), "write the peer's nic.host")
-		case dup:
-			r.add(path+".host", fmt.Sprintf("%d is already %s", p.Host, place(first)), "describe each peer once")
-		default:
-			hosts[p.Host] = i
+		if p.Name == "" {
+			r.add(path+".name", "missing", "write the peer's cm.name, which is in its certificate")
+		} else if err := cmlink.CheckName(p.Name); err != nil {
+			r.add(path+".name", err.Error(), "write the peer's cm.name, which is in its certificate")
+		} else if p.Name == c.CM.Name {
+			r.add(path, fmt.Sprintf("NIC %s is this NIC itself (cm.name)", p.Name), "list only other NICs, each with a name of its own")
+		} else if first, dup := names[p.Name]; dup {
+			r.add(path, fmt.Sprintf("NIC %s is already %s", p.Name, place(first)), "describe each peer once")
+		} else {
+			names[p.Name] = i
 		}
 		if c.Uplink.checkPeer(r, path+".underlay", p.Underlay) {
 			if first, dup := underlays[p.Underlay]; dup && !p.Underlay.Anywhere() {
@@ -293,15 +295,11 @@ func (c *Config) checkPeers(r *report, place func(i int) string) {
 			r.add(path+".cm", "missing", "write the peer's cm.listen, as 127.0.0.1:7472")
 		}
 		if p.Identity == "" {
-			r.add(path+".identity", "missing", fmt.Sprintf("write the URI in the peer's certificate, as vnic://lab/host/%d", p.Host))
-		} else if _, n, err := cmlink.ParseURI(p.Identity); err != nil {
-			r.add(path+".identity", fmt.Sprintf("%q is no identity", p.Identity), fmt.Sprintf("write the URI in the peer's certificate, as vnic://lab/host/%d", p.Host))
-		} else if n != p.Host {
-			r.add(path+".identity", fmt.Sprintf("%q is that of host %d, the peer is host %d", p.Identity, n, p.Host), "correct one of the two")
-		} else if first, dup := identities[p.Identity]; dup {
-			r.add(path+".identity", fmt.Sprintf("%q is already %s", p.Identity, place(first)), "each peer has its own identity")
-		} else {
-			identities[p.Identity] = i
+			// the name in this NIC's domain
+		} else if _, name, err := cmlink.ParseURI(p.Identity); err != nil {
+			r.add(path+".identity", fmt.Sprintf("%q is no identity", p.Identity), fmt.Sprintf("write the URI in the peer's certificate, as vnic://lab/host/%s", cmp.Or(p.Name, "NAME")))
+		} else if name != p.Name {
+			r.add(path+".identity", fmt.Sprintf("%q is that of NIC %s, the peer is %s", p.Identity, name, p.Name), "correct one of the two")
 		}
 		c.checkPeerTenants(r, path, p, owners)
 		for _, t := range p.Tenants {

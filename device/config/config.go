@@ -41,11 +41,11 @@ type Web struct {
 	Public bool           `yaml:"public" use:"true or false" doc:"true: web.listen may be another address than loopback"`
 }
 
-// NIC describes the device. Host is the first byte of every function's number and must differ
-// between NICs that communicate.
+// NIC describes the device. Host is the first byte of every function's number (Falcon §7.2), which
+// other NICs may use as well: a NIC is known by the name in its certificate.
 type NIC struct {
-	Host uint8  `yaml:"host" use:"1 to 255" default:"required" doc:"this NIC's own number: the first byte of its functions' numbers; different for NICs that communicate"`
-	Name string `yaml:"name" default:"nic and nic.host" doc:"for people"`
+	Host uint8  `yaml:"host" use:"1 to 255" default:"required, or 1 with cm.name" doc:"the first byte of its functions' numbers; other NICs may have the same"`
+	Name string `yaml:"name" default:"cm.name, after nic if it is a number" doc:"for people"`
 
 	Strict      bool           `yaml:"strict" use:"true or false" doc:"also report drivers' harmless mistakes (vnic show violations)"`
 	Spin        *time.Duration `yaml:"spin" use:"0s to 10ms" doc:"longest time that an event loop polls for work before it sleeps, if polling paid off lately; 0s: never"`
@@ -98,15 +98,17 @@ const (
 // over the host's own network.
 type CM struct {
 	Listen   netip.AddrPort `yaml:"listen" default:"required with peers" doc:"address at which peers agree on connections and keys with this NIC, by mutual TLS on the host's own network"`
-	Identity string         `yaml:"identity" default:"required with peers" doc:"folder with ca.pem, host-N.pem and host-N.key, made by vnic keys init"`
+	Identity string         `yaml:"identity" default:"required with peers" doc:"folder with ca.pem, host-NAME.pem and host-NAME.key, made by vnic keys init"`
+	Name     string         `yaml:"name" use:"1 to 63 of a-z, 0-9, - and ." default:"nic.host" doc:"this NIC's name, which is in its certificate, and by which its peers know it"`
 }
 
-// Peer is another NIC, and what it may do.
+// Peer is another NIC, and what it may do. It is known by its name.
 type Peer struct {
-	Host      uint8          `yaml:"host" use:"1 to 255" default:"required" doc:"its nic.host"`
+	Name      string         `yaml:"name" use:"1 to 63 of a-z, 0-9, - and ." default:"the name in identity, or host" doc:"its cm.name, which is in its certificate"`
+	Host      uint8          `yaml:"host" use:"1 to 255" default:"what it says" doc:"its nic.host; a peer that says another is refused"`
 	Underlay  Place          `yaml:"underlay" default:"required" doc:"its uplink.address, or its uplink.listen; without a port: 1000; 0.0.0.0 or ::, for an uplink by UDP: anywhere, as behind NAT"`
 	CM        netip.AddrPort `yaml:"cm" default:"required" doc:"its cm.listen"`
-	Identity  string         `yaml:"identity" default:"required" doc:"URI that its certificate must carry"`
+	Identity  string         `yaml:"identity" default:"name, in this NIC's domain" doc:"URI that its certificate must carry"`
 	Tenants   []uint32       `yaml:"tenants" use:"1 to 4294967295" default:"none" doc:"tenants that it may use; requests for others are refused and counted"`
 	Functions []PeerFunction `yaml:"functions" doc:"which of a tenant's addresses are at this peer"`
 }
@@ -119,7 +121,7 @@ type PeerFunction struct {
 
 // Function holds the settings that PFs and VFs have in common.
 type Function struct {
-	MAC       MAC        `yaml:"mac" default:"from host, PF and VF" doc:"MAC address"`
+	MAC       MAC        `yaml:"mac" default:"from cm.name, PF and VF" doc:"MAC address"`
 	Tenant    uint32     `yaml:"tenant" use:"1 to 4294967295, or 0 for none" default:"0" doc:"virtual network that the function is in; 0: none"`
 	Address   netip.Addr `yaml:"address" default:"required with a tenant" doc:"the function's address in the tenant, IPv4 or IPv6; its GID"`
 	Guest     *Guest     `yaml:"guest" doc:"who may drive the function; nobody when left out"`

@@ -46,7 +46,7 @@ func TestMinimalGetsDefaults(t *testing.T) {
 		t.Fatalf("%d functions, want one PF that may have %d VFs", len(all), DefaultVFCount)
 	}
 	for i, f := range all {
-		if f.PF != 0 || int(f.VF) != i || f.MAC != FunctionMAC(1, 0, uint16(i)) || f.Limits != defaultLimits || f.Credits != defaultCredits {
+		if f.PF != 0 || int(f.VF) != i || f.MAC != FunctionMAC("1", 0, uint16(i)) || f.Limits != defaultLimits || f.Credits != defaultCredits {
 			t.Errorf("function %d: %+v", i, f)
 		}
 	}
@@ -265,13 +265,13 @@ func TestRatesReadWell(t *testing.T) {
 
 // TestFunctionMACsDiffer: functions of one NIC have different addresses, whatever PF and VF.
 func TestFunctionMACsDiffer(t *testing.T) {
-	if got, want := FunctionMAC(3, 5, 0x6ab), (MAC{0x02, 0x56, 0x4e, 3, 0x56, 0xab}); got != want {
+	if got, want := FunctionMAC("3", 5, 0x6ab), (MAC{0x02, 0x56, 0x4e, 3, 0x56, 0xab}); got != want {
 		t.Errorf("%v, want %v", got, want)
 	}
 	seen := map[MAC]string{}
 	for pf := range uint8(16) {
 		for _, vf := range []uint16{0, 1, 15, 16, 255, 256, 4095} {
-			mac, name := FunctionMAC(1, pf, vf), fmt.Sprintf("pf%d.vf%d", pf, vf)
+			mac, name := FunctionMAC("1", pf, vf), fmt.Sprintf("pf%d.vf%d", pf, vf)
 			if other := seen[mac]; other != "" {
 				t.Errorf("%s and %s both have %v", name, other, mac)
 			}

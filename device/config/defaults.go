@@ -2,8 +2,8 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,12 +45,22 @@ var defaultNICCredits = Credits{
 }
 
 func (c *Config) setDefaults() {
-	set(&c.NIC.Name, fmt.Sprintf("nic%d", c.NIC.Host))
+	if c.CM.Name != "" {
+		set(&c.NIC.Host, 1)
+	}
+	set(&c.CM.Name, strconv.Itoa(int(c.NIC.Host)))
+	if _, ok := number(c.CM.Name); ok {
+		set(&c.NIC.Name, "nic"+c.CM.Name)
+	}
+	set(&c.NIC.Name, c.CM.Name)
+	for i := range c.Peers {
+		c.Peers[i].Complete()
+	}
 	set(&c.NIC.Shards, defaultShards())
 	set(&c.NIC.GuestMemory, DefaultGuestMemory)
 	set(&c.Log.Level, "info")
 	set(&c.Log.Format, LogText)
-	c.Uplink.setDefaults(c.NIC.Host)
+	c.Uplink.setDefaults(c.CM.Name)
 	set(&c.PSP.Mode, PSPTunnel)
 	set(&c.RDMA.MTU, max(wire.SegmentFor(min(c.RDMADataFor(c.Uplink.MTU), DefaultRDMAMTU)), wire.MinSegment))
 	set(&c.RDMA.Transport, TransportAuto)
@@ -81,10 +91,10 @@ func (c *Config) setDefaults() {
 			highest = max(highest, int(pf.VFs[j].VF))
 		}
 		set(&pf.VFCount, min(highest, maxVF))
-		pf.Function.setDefaults(c.NIC.Host, pf.PF, 0)
+		pf.Function.setDefaults(c.CM.Name, pf.PF, 0)
 		for j := range pf.VFs {
 			vf := &pf.VFs[j]
-			vf.Function.setDefaults(c.NIC.Host, pf.PF, vf.VF)
+			vf.Function.setDefaults(c.CM.Name, pf.PF, vf.VF)
 		}
 	}
 	c.SetPortDefaults()
@@ -122,9 +132,9 @@ func defaultQuotas() (q Quotas) {
 	return q
 }
 
-func (f *Function) setDefaults(host, pf uint8, vf uint16) {
+func (f *Function) setDefaults(nic string, pf uint8, vf uint16) {
 	if f.MAC.IsZero() {
-		f.MAC = FunctionMAC(host, pf, vf)
+		f.MAC = FunctionMAC(nic, pf, vf)
 	}
 	l, d := &f.Limits, defaultLimits
 	for k := range abi.NumObjects {
@@ -144,8 +154,8 @@ func (f *Function) setDefaults(host, pf uint8, vf uint16) {
 }
 
 // DefaultVF returns a VF that the configuration does not describe.
-func DefaultVF(host, pf uint8, vf uint16) (f Function) {
-	f.setDefaults(host, pf, vf)
+func (c *Config) DefaultVF(pf uint8, vf uint16) (f Function) {
+	f.setDefaults(c.CM.Name, pf, vf)
 	return f
 }
 
@@ -187,7 +197,7 @@ func (c *Config) setPortDefaults(f NamedFunction) {
 	if p.MAC.IsZero() {
 		p.MAC = f.MAC
 		if p.Mode == PortBridged {
-			p.MAC = DevicePortMAC(c.NIC.Host, f.PF, f.VF)
+			p.MAC = DevicePortMAC(c.CM.Name, f.PF, f.VF)
 		}
 	}
 }

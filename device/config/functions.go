@@ -125,12 +125,16 @@ func (c *Credits) SetCost(cost credit.Cost) {
 	}
 }
 
-// Name returns the name in the peer's certificate.
-func (p *Peer) Name() string {
-	if _, host, err := cmlink.ParseURI(p.Identity); err == nil {
-		return strconv.Itoa(int(host))
+// Complete fills in the name of a peer that is given by its identity or its host alone.
+func (p *Peer) Complete() {
+	if p.Name != "" {
+		return
 	}
-	return strconv.Itoa(int(p.Host))
+	if _, name, err := cmlink.ParseURI(p.Identity); err == nil {
+		p.Name = name
+	} else if p.Host != 0 {
+		p.Name = strconv.Itoa(int(p.Host))
+	}
 }
 
 // lists reports whether the peer's functions in a tenant are listed.

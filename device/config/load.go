@@ -15,7 +15,7 @@ import (
 )
 
 // maxFileSize bounds the file size; any sensible file is far smaller.
-const maxFileSize = 1 << 20
+const maxFileSize = 16 << 20
 
 // Load reads and checks the file at path. Its error names the file and lists
 // every problem; errors.As finds the Problems in it.

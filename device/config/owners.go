@@ -1,10 +1,8 @@
 package config
 
 import (
-	"fmt"
 	"net/netip"
-
-	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"strconv"
 )
 
 // Owners says to which peer the configuration gives each address of a tenant. It does not contain
@@ -12,6 +10,7 @@ import (
 type Owners struct {
 	peers map[tenantAddr]string // names of peers
 	lists map[peerTenant]bool   // peers whose functions in a tenant are listed: they may have no others
+	nics  map[prefix]string     // names, by what the MACs of their functions begin with
 }
 
 type peerTenant struct {
@@ -19,31 +18,31 @@ type peerTenant struct {
 	tenant uint32
 }
 
-// OwnersOf returns the owners of the addresses that are listed for peers.
-func OwnersOf(peers []Peer) *Owners {
-	o := &Owners{peers: map[tenantAddr]string{}, lists: map[peerTenant]bool{}}
+// OwnersOf returns the owners of the addresses that are listed for the peers of a NIC.
+func OwnersOf(nic string, peers []Peer) *Owners {
+	o := &Owners{peers: map[tenantAddr]string{}, lists: map[peerTenant]bool{}, nics: map[prefix]string{prefixOf(nic): nic}}
 	for i := range peers {
 		p := &peers[i]
+		o.nics[prefixOf(p.Name)] = p.Name
 		for _, f := range p.Functions {
-			o.peers[tenantAddr{f.Tenant, f.Address}] = p.Name()
-			o.lists[peerTenant{p.Name(), f.Tenant}] = true
+			o.peers[tenantAddr{f.Tenant, f.Address}] = p.Name
+			o.lists[peerTenant{p.Name, f.Tenant}] = true
 		}
 	}
 	return o
 }
 
-// Refuses returns why a peer, whose functions are of a host, may not have an address of a shared
-// tenant; "": it may. A link-local address is not listed: it belongs to the function whose MAC it
-// contains.
-func (o *Owners) Refuses(peer string, host uint8, tenant uint32, a netip.Addr) (why string) {
+// Refuses returns why a peer may not have an address of a shared tenant; "": it may. A link-local
+// address is not listed: it belongs to the NIC from whose name the MAC in it is derived.
+func (o *Owners) Refuses(peer string, tenant uint32, a netip.Addr) (why string) {
 	if other, given := o.peers[tenantAddr{tenant, a}]; given && other != peer {
-		return "peers[] gives it to host " + other
+		return "peers[] gives it to NIC " + other
 	} else if given {
 		return ""
 	}
 	if a.Is6() && a.IsLinkLocalUnicast() {
-		if h, derived := hostOfLinkLocal(a); derived && h != host {
-			return fmt.Sprintf("the MAC in it is that of a function of host %d", h)
+		if nic := o.nicOf(a); nic != "" && nic != peer {
+			return "the MAC in it is that of a function of NIC " + nic
 		}
 		return ""
 	}
@@ -53,12 +52,15 @@ func (o *Owners) Refuses(peer string, host uint8, tenant uint32, a netip.Addr) (
 	return ""
 }
 
-// hostOfLinkLocal returns the host whose function has a link-local address, if the address contains
-// a derived MAC (FunctionMAC).
-func hostOfLinkLocal(a netip.Addr) (host uint8, ok bool) {
-	b := a.As16()
-	mac := MAC{b[8] ^ 2, b[9], b[10], b[13], b[14], b[15]}
-	host = mac[3]
-	is := FunctionMAC(host, mac[4]>>4, uint16(mac[4]&0xf)<<8|uint16(mac[5]))
-	return host, is == mac && pfvf.LinkLocal(mac) == b
+// nicOf returns the NIC whose function has a link-local address, if the address contains a MAC that
+// is derived from the name of this NIC, of a peer, or from a number; otherwise "".
+func (o *Owners) nicOf(a netip.Addr) string {
+	p, ok := prefixIn(a)
+	switch {
+	case !ok:
+		return ""
+	case o.nics[p] == "" && p == prefixOf(strconv.Itoa(int(p[3]))):
+		return strconv.Itoa(int(p[3]))
+	}
+	return o.nics[p]
 }

@@ -26,7 +26,7 @@ type Port struct {
 	Bridge    string       `yaml:"bridge" default:"none" doc:"bridged: bridge to join"`
 	Netns     string       `yaml:"netns" default:"the NIC's own" doc:"direct: network namespace of the device, by its name (ip netns) or a path as /proc/1234/ns/net"`
 	MTU       int          `yaml:"mtu" use:"576 to uplink.mtu less 68" default:"the largest" doc:"bytes of IP packet; a sealed packet has 68 bytes around it (88 for IPv6 outside)"`
-	MAC       MAC          `yaml:"mac" default:"from host, PF and VF" doc:"bridged: the device's own MAC address; the guest has the function's"`
+	MAC       MAC          `yaml:"mac" default:"from cm.name, PF and VF" doc:"bridged: the device's own MAC address; the guest has the function's"`
 	Addresses []netip.Addr `yaml:"addresses" use:"at most 16" default:"none" doc:"more addresses of the function"`
 	Persist   bool         `yaml:"persist" use:"true or false" doc:"the device stays when the NIC stops, with its addresses and routes; ip link del removes it"`
 	Assign    *bool        `yaml:"assign" use:"true or false" doc:"the gateway tells the guest its addresses, by DHCP and router advertisements"`

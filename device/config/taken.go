@@ -62,15 +62,15 @@ func (t *Taken) RemovePeer(p *Peer) {
 func (t *Taken) CheckPeer(p *Peer) error {
 	for _, f := range p.Functions {
 		if who, taken := t.Address(f.Tenant, f.Address); taken && !strings.HasPrefix(who, listed) {
-			return fmt.Errorf("host %s: functions: %s of tenant %d is the address of %s; list addresses that the peer has", p.Name(), f.Address, f.Tenant, who)
+			return fmt.Errorf("peer %s: functions: %s of tenant %d is the address of %s; list addresses that the peer has", p.Name, f.Address, f.Tenant, who)
 		}
 	}
 	return nil
 }
 
-const listed = "peers[].functions of host "
+const listed = "peers[].functions of NIC "
 
-func (p *Peer) listing() string { return listed + p.Name() }
+func (p *Peer) listing() string { return listed + p.Name }
 
 // Clone returns a copy.
 func (t *Taken) Clone() *Taken {

@@ -113,7 +113,7 @@ func (p Place) String() string {
 	return p.AddrPort.String()
 }
 
-func (u *Uplink) setDefaults(host uint8) {
+func (u *Uplink) setDefaults(nic string) {
 	set(&u.Type, UplinkTAP)
 	set(&u.Speed, DefaultUplinkSpeed)
 	set(&u.Superframes, SuperframesAuto)
@@ -131,7 +131,7 @@ func (u *Uplink) setDefaults(host uint8) {
 		set(&u.Name, "uplink")
 	}
 	if u.MAC.IsZero() {
-		u.MAC = UplinkMAC(host)
+		u.MAC = UplinkMAC(nic)
 	}
 }
 

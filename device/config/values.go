@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// MAC is an Ethernet address; the zero value means "derive it".
+// MAC is an Ethernet address; the zero value means "derive it" (macs.go).
 type MAC [6]byte
 
 // IsZero reports whether no address was given.
@@ -31,23 +31,6 @@ func (m *MAC) UnmarshalText(b []byte) error {
 		return fmt.Errorf("%q is the all-zero address; leave the key out to have one derived", b)
 	}
 	return nil
-}
-
-// UplinkMAC returns the default MAC of an uplink: locally administered, and different for each
-// host.
-func UplinkMAC(host uint8) MAC { return MAC{0x02, 0x56, 0x4e, 0xff, 0x00, host} }
-
-// FunctionMAC returns the default MAC of a function: 02:56:4e:HH:PV:VV from the tuple <host, PF,
-// VF>.
-func FunctionMAC(host, pf uint8, vf uint16) MAC {
-	return MAC{0x02, 0x56, 0x4e, host, pf<<4 | byte(vf>>8)&0x0f, byte(vf)}
-}
-
-// DevicePortMAC returns the default MAC of a bridged port's device.
-func DevicePortMAC(host, pf uint8, vf uint16) MAC {
-	m := FunctionMAC(host, pf, vf)
-	m[2] = 0x50
-	return m
 }
 
 // Size is a number of bytes, written as a plain number or with the suffix

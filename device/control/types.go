@@ -12,7 +12,8 @@ import (
 // NIC is the answer of GET /v1/nic.
 type NIC struct {
 	Host     uint8  `json:"host"`
-	Name     string `json:"name"`
+	Name     string `json:"name"`    // for people
+	CMName   string `json:"cm_name"` // in its certificate; peers know it by that
 	Version  string `json:"version"`
 	PID      int    `json:"pid"`                // process id of vnic run
 	Worker   int    `json:"worker,omitempty"`   // process id of the worker, if the NIC runs in another process
@@ -109,7 +110,7 @@ type Fault struct {
 
 // Peer is another NIC and the state of the connection management link to it.
 type Peer struct {
-	Name        string        `json:"name"` // in its certificate
+	Name        string        `json:"name"` // in its certificate; others are told apart by it
 	Host        uint8         `json:"host"` // its nic.host; 0: not known yet
 	Underlay    string        `json:"underlay"`
 	CM          string        `json:"cm"` // where it is dialed, if this NIC is the one that dials

@@ -21,6 +21,7 @@ import (
 type Config struct {
 	Host    uint8
 	Name    string
+	CMName  string
 	Version string
 	Started time.Time
 
@@ -72,7 +73,7 @@ const OtherMode = "seals in another psp.mode"
 // NIC describes the device.
 func (a *API) NIC(context.Context) (control.NIC, error) {
 	c := &a.c
-	v := control.NIC{Host: c.Host, Name: c.Name, Version: c.Version, PID: os.Getpid(), UptimeMS: time.Since(c.Started).Milliseconds()}
+	v := control.NIC{Host: c.Host, Name: c.Name, CMName: c.CMName, Version: c.Version, PID: os.Getpid(), UptimeMS: time.Since(c.Started).Milliseconds()}
 	if s := c.Supervisor; s != nil {
 		v.PID, v.Worker, v.Starts, v.Stuck = s.PID, v.PID, s.Starts, s.Stuck
 		v.Upgrades, v.UpgradeRefused = s.Upgraded()

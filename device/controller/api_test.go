@@ -130,7 +130,8 @@ func asked(core *Core, a, b *told) *API {
 // notes is links that do nothing, and the notes about them.
 type notes map[cm.PeerID]string
 
-func (notes) Open() (string, error)     { return "test", nil }
+func (notes) Open() error               { return nil }
+func (notes) Domain() string            { return "test" }
 func (notes) Set(*Peer)                 {}
 func (notes) Remove(cm.PeerID)          {}
 func (notes) Send(cm.PeerID, []byte)    {}

@@ -228,11 +228,12 @@ func (p peerKeys) HandleKeys(now vtime.Time, o *cm.Output) {
 }
 
 // Links are the links to the connection managers of other NICs. The core's goroutine calls all but
-// Note and Open.
+// Open.
 type Links interface {
-	// Open makes that links can be made, or returns why there can be none. domain is that of this
-	// NIC's certificate.
-	Open() (domain string, err error)
+	// Open listens for peers, or returns why there can be no links.
+	Open() error
+	// Domain returns that of this NIC's certificate, which its peers have too; "": there is none yet.
+	Domain() string
 	// Set makes or changes the link to a peer.
 	Set(p *Peer)
 	// Remove ends the link to a peer when what was sent has left. No news of it follows.

@@ -284,8 +284,8 @@ func (k *Core) setGID(id pfvf.ID, add, drop [16]byte) error {
 		k.Functions.DelGID(id, drop)
 		return nil
 	}
-	if host, taken := k.Manager.CM.Offered(k.Functions.Settings(id).Tenant, add); taken {
-		return functions.Refuse(abi.StatusAddressInUse, "%s: a function of host %d has that GID (%x)", id, host, add)
+	if peer, taken := k.Manager.CM.Offered(k.Functions.Settings(id).Tenant, add); taken {
+		return functions.Refuse(abi.StatusAddressInUse, "%s: a function of NIC %s has that GID (%x)", id, k.Manager.Name(peer), add)
 	}
 	return k.Functions.AddGID(id, add, drop)
 }

@@ -122,7 +122,7 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 	n := newNIC(t, func(c *config.Config) {
 		c.Peers[0].Functions = []config.PeerFunction{{Tenant: tenant, Address: hosts}}
 		third := c.Peers[0]
-		third.Host, third.Underlay.AddrPort, third.Identity = 3, netip.MustParseAddrPort("10.99.0.3:1000"), "vnic://test/host/3"
+		third.Name, third.Host, third.Underlay.AddrPort, third.Identity = "3", 3, netip.MustParseAddrPort("10.99.0.3:1000"), "vnic://test/host/3"
 		third.Functions = []config.PeerFunction{{Tenant: tenant, Address: netip.MustParseAddr("192.168.100.31")}}
 		c.Peers = append(c.Peers, third)
 	})
@@ -145,7 +145,7 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 		n.mail(h).Up()
 		n.told()
 	}
-	mac := pfvf.LinkLocal(config.FunctionMAC(2, 0, 1))
+	mac := pfvf.LinkLocal(config.FunctionMAC("2", 0, 1))
 	say(3, hosts.As16(), ours.As16(), off.As16(), mac)
 	leads := func(a netip.Addr) (to []uint8) {
 		for _, r := range n.Routes() {
@@ -161,7 +161,7 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 		}
 	}
 	p := n.DescribePeers(nil)[1]
-	if p.Functions != 0 || p.Refused != 8 || !strings.Contains(p.Note, "192.168.100.21 of tenant 7: peers[] gives it to host 2; 192.168.100.11 of") || !strings.Contains(p.Note, "1 more") {
+	if p.Functions != 0 || p.Refused != 8 || !strings.Contains(p.Note, "192.168.100.21 of tenant 7: peers[] gives it to NIC 2; 192.168.100.11 of") || !strings.Contains(p.Note, "1 more") {
 		t.Errorf("shown: %+v", p)
 	}
 	named := 0
@@ -186,8 +186,8 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 	n.now += vtime.Time(gidPause)
 	n.told()
 	n.told()
-	if err == nil || !strings.Contains(err.Error(), "host 3") {
-		t.Errorf("a driver adds the address of host 3, which has not told of it yet: %v", err)
+	if err == nil || !strings.Contains(err.Error(), "NIC 3") {
+		t.Errorf("a driver adds the address of NIC 3, which has not told of it yet: %v", err)
 	}
 }
 
@@ -209,7 +209,7 @@ const (
 func newListener(t *testing.T) *nic {
 	n := newNIC(t, func(c *config.Config) {
 		other := c.Peers[0]
-		other.Host, other.Underlay.AddrPort, other.Identity = 3, netip.MustParseAddrPort("10.99.0.3:1000"), "vnic://test/host/3"
+		other.Name, other.Host, other.Underlay.AddrPort, other.Identity = "3", 3, netip.MustParseAddrPort("10.99.0.3:1000"), "vnic://test/host/3"
 		c.Peers = append(c.Peers, other)
 	})
 	client := n.Client(1)

@@ -68,16 +68,15 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 func (a *API) ChangePeer(ctx context.Context, c control.PeerChange) (list []control.Peer, err error) {
 	a.peers.Lock()
 	defer a.peers.Unlock()
-	domain := ""
 	if c.Action == "add" {
-		if domain, err = a.c.Links.Open(); err != nil {
+		if err = a.c.Links.Open(); err != nil {
 			return nil, control.BadRequest{Err: err}
 		}
 	}
 	core := a.c.Core
 	var is *config.Peer // after the change; nil: it is gone
 	stopped := core.Do(func(now vtime.Time) {
-		if err = core.Peers.operate(now, &c, domain); err != nil {
+		if err = core.Peers.operate(now, &c); err != nil {
 			return
 		}
 		if p := core.Peers.Find(c.Name); p != nil {

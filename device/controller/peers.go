@@ -8,10 +8,8 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -60,7 +58,7 @@ type LinkChange struct {
 }
 
 func newPeers(k *Core) *Peers {
-	return &Peers{core: k, byName: map[string]*Peer{}, byID: map[cm.PeerID]*Peer{}, owners: config.OwnersOf(nil)}
+	return &Peers{core: k, byName: map[string]*Peer{}, byID: map[cm.PeerID]*Peer{}, owners: config.OwnersOf(k.cfg.NIC.CM.Name, nil)}
 }
 
 // Len returns the number of peers.
@@ -74,17 +72,19 @@ func (p *Peers) Find(name string) *Peer { return p.byName[name] }
 
 // Add adds a peer.
 func (p *Peers) Add(now vtime.Time, c config.Peer) error {
-	if p.byName[c.Name()] != nil {
-		return fmt.Errorf("peer %s is there already; change it (vnic peer set), or remove it first", c.Name())
+	c.Complete()
+	if p.byName[c.Name] != nil {
+		return fmt.Errorf("peer %s is there already; change it (vnic peer set), or remove it first", c.Name)
 	}
 	return p.Set(now, append(slices.Clone(p.list), c))
 }
 
 // Change changes a peer, by its name. Its connections go on, as far as they are still allowed.
 func (p *Peers) Change(now vtime.Time, c config.Peer) error {
-	i := slices.IndexFunc(p.list, func(o config.Peer) bool { return o.Name() == c.Name() })
+	c.Complete()
+	i := slices.IndexFunc(p.list, func(o config.Peer) bool { return o.Name == c.Name })
 	if i < 0 {
-		return p.unknown(c.Name())
+		return p.unknown(c.Name)
 	}
 	list := slices.Clone(p.list)
 	list[i] = c
@@ -96,7 +96,7 @@ func (p *Peers) Remove(now vtime.Time, name string) error {
 	if p.byName[name] == nil {
 		return p.unknown(name)
 	}
-	return p.Set(now, slices.DeleteFunc(slices.Clone(p.list), func(c config.Peer) bool { return c.Name() == name }))
+	return p.Set(now, slices.DeleteFunc(slices.Clone(p.list), func(c config.Peer) bool { return c.Name == name }))
 }
 
 func (p *Peers) unknown(name string) error {
@@ -108,20 +108,19 @@ func (p *Peers) unknown(name string) error {
 
 func (p *Peers) names() (list []string) {
 	for i := range p.list {
-		list = append(list, p.list[i].Name())
+		list = append(list, p.list[i].Name)
 	}
 	return list
 }
 
-// operate carries out an operator's change. domain is that of new peers whose identity is not given.
-func (p *Peers) operate(now vtime.Time, c *control.PeerChange, domain string) error {
+// operate carries out an operator's change.
+func (p *Peers) operate(now vtime.Time, c *control.PeerChange) error {
 	if c.Name == "" {
 		return errors.New("which peer? give its name, which is that in its certificate")
 	}
 	switch c.Action {
 	case "add":
-		host, _ := strconv.ParseUint(c.Name, 10, 8)
-		is := config.Peer{Host: uint8(host), Identity: cmlink.URI(domain, uint8(host))}
+		is := config.Peer{Name: c.Name}
 		if err := edit(&is, c); err != nil {
 			return err
 		}
@@ -173,15 +172,16 @@ func edit(to *config.Peer, c *control.PeerChange) (err error) {
 			to.Functions = append(to.Functions, config.PeerFunction{Tenant: a.Tenant, Address: addr})
 		}
 	}
-	if to.Name() != c.Name {
-		return fmt.Errorf("peer %s: its identity is %s, which is the name %s", c.Name, to.Identity, to.Name())
-	}
 	return nil
 }
 
 // Set replaces the list of peers: it removes those that are not in it, changes those that differ and
 // adds those that are new. If the list is not good, nothing changes.
 func (p *Peers) Set(now vtime.Time, list []config.Peer) error {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Complete()
+	}
 	if err := p.Check(list); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (p *Peers) set(now vtime.Time, list []config.Peer) {
 	k.Manager.Run(now) // what was decided for the peers as they were
 	stay := map[string]bool{}
 	for i := range list {
-		stay[list[i].Name()] = true
+		stay[list[i].Name] = true
 	}
 	for _, name := range p.names() {
 		if !stay[name] {
@@ -211,21 +211,21 @@ func (p *Peers) set(now vtime.Time, list []config.Peer) {
 		}
 	}
 	regranted := !slices.EqualFunc(p.list, list, func(a, b config.Peer) bool {
-		return a.Name() == b.Name() && slices.Equal(a.Functions, b.Functions)
+		return a.Name == b.Name && slices.Equal(a.Functions, b.Functions)
 	})
-	p.list, p.owners = list, config.OwnersOf(list)
+	p.list, p.owners = list, config.OwnersOf(k.cfg.NIC.CM.Name, list)
 	k.Functions.SetPeers(list)
 	for i := range list {
 		c := &list[i]
 		var err error
-		switch peer := p.byName[c.Name()]; {
+		switch peer := p.byName[c.Name]; {
 		case peer == nil:
 			err = p.add(c)
 		case !reflect.DeepEqual(peer.Is, *c):
 			err = p.change(now, peer, c)
 		}
 		if err != nil { // Check knows the same limits
-			k.cfg.Log(now, slog.LevelError, "peer not taken over", "peer", c.Name(), "err", err)
+			k.cfg.Log(now, slog.LevelError, "peer not taken over", "peer", c.Name, "err", err)
 		}
 	}
 	if regranted {
@@ -235,7 +235,7 @@ func (p *Peers) set(now vtime.Time, list []config.Peer) {
 }
 
 func (p *Peers) add(c *config.Peer) error {
-	peer := &Peer{ID: p.nextID(), Name: c.Name(), Is: *c, At: c.Underlay.AddrPort}
+	peer := &Peer{ID: p.nextID(), Name: c.Name, Is: *c, At: c.Underlay.AddrPort}
 	if err := p.core.Manager.CM.AddPeer(p.describe(peer)); err != nil {
 		return err
 	}
@@ -290,8 +290,8 @@ func (p *Peers) nextID() cm.PeerID {
 // describe returns a peer as the connection manager sees it.
 func (p *Peers) describe(peer *Peer) cm.Peer {
 	c := &peer.Is
-	return cm.Peer{ID: peer.ID, Name: peer.Name, Host: c.Host, Underlay: peer.At, Tenants: c.Tenants, MayHave: func(a cm.Address, host cm.HostID) string {
-		return p.owners.Refuses(peer.Name, host, a.Tenant, a.IP())
+	return cm.Peer{ID: peer.ID, Name: peer.Name, Host: c.Host, Underlay: peer.At, Tenants: c.Tenants, MayHave: func(a cm.Address) string {
+		return p.owners.Refuses(peer.Name, a.Tenant, a.IP())
 	}}
 }
 

@@ -88,16 +88,16 @@ func (r *Reload) compareFunctions(was, is *config.Config) {
 	ids := maps.Clone(old)
 	maps.Copy(ids, now)
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		r.compareFunction(id, functionIn(old, id), functionIn(now, id))
+		r.compareFunction(id, functionIn(was, old, id), functionIn(is, now, id))
 	}
 }
 
 // functionIn returns the settings that a file gives a function.
-func functionIn(listed map[pfvf.ID]config.Function, id pfvf.ID) config.Function {
+func functionIn(c *config.Config, listed map[pfvf.ID]config.Function, id pfvf.ID) config.Function {
 	if f, ok := listed[id]; ok {
 		return f
 	}
-	return config.DefaultVF(id.Host(), id.PF(), id.VF())
+	return c.DefaultVF(id.PF(), id.VF())
 }
 
 func (r *Reload) compareFunction(id pfvf.ID, was, is config.Function) {
@@ -144,13 +144,13 @@ func (f *functionReload) edit(_, to *config.Function) error {
 // merge applies to a list of peers what differs between two others.
 func merge(list, was, is []config.Peer) (merged []config.Peer, changed []string) {
 	find := func(in []config.Peer, name string) *config.Peer {
-		if i := slices.IndexFunc(in, func(p config.Peer) bool { return p.Name() == name }); i >= 0 {
+		if i := slices.IndexFunc(in, func(p config.Peer) bool { return p.Name == name }); i >= 0 {
 			return &in[i]
 		}
 		return nil
 	}
 	for i := range list {
-		p, name := list[i], list[i].Name()
+		p, name := list[i], list[i].Name
 		before, after := find(was, name), find(is, name)
 		switch {
 		case after != nil && !reflect.DeepEqual(&p, after) && (before == nil || !reflect.DeepEqual(before, after)):
@@ -162,7 +162,7 @@ func merge(list, was, is []config.Peer) (merged []config.Peer, changed []string)
 		}
 	}
 	for i := range is {
-		name := is[i].Name()
+		name := is[i].Name
 		if before := find(was, name); find(list, name) == nil && (before == nil || !reflect.DeepEqual(before, &is[i])) {
 			merged, changed = append(merged, is[i]), append(changed, "peer "+name+" added")
 		}
@@ -246,7 +246,7 @@ func (a *API) Apply(r *Reload) (changed []string, err error) {
 		return nil, errors.Join(stopped, err)
 	}
 	if len(p.peers) > 0 {
-		if _, err := a.c.Links.Open(); err != nil {
+		if err := a.c.Links.Open(); err != nil {
 			return nil, err
 		}
 	}

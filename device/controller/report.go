@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/counters"
@@ -17,14 +18,21 @@ import (
 
 // DescribePeers describes the other NICs. links may be nil.
 func (k *Core) DescribePeers(links Links) (list []control.Peer) {
+	domain := ""
+	if links != nil {
+		domain = links.Domain()
+	}
 	info := map[cm.PeerID]cm.PeerInfo{}
 	for _, p := range k.Manager.CM.Peers() {
 		info[p.ID] = p
 	}
 	for _, peer := range k.Peers.sorted() {
-		p := info[peer.ID]
+		p, identity := info[peer.ID], peer.Is.Identity
+		if identity == "" && domain != "" {
+			identity = cmlink.URI(domain, peer.Name)
+		}
 		v := control.Peer{
-			Name: peer.Name, Host: p.Host, Underlay: placeOf(p.Underlay), Identity: peer.Is.Identity, Tenants: p.Tenants,
+			Name: peer.Name, Host: p.Host, Underlay: placeOf(p.Underlay), Identity: identity, Tenants: p.Tenants,
 			Up: p.Up, Functions: p.Offers, Refused: p.Functions.Count + p.Ports.Count, Connections: p.Connections, Note: k.note(&p),
 			PathMTU: k.pathMTU(peer.ID), CM: peer.Is.CM.String(), Addresses: []control.PeerAddress{},
 		}

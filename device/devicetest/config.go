@@ -12,19 +12,31 @@ import (
 
 const MTU = 4500
 
-// Config describes host 1 or 2 of a pair: VF 1 and VF 2 belong to whoever
+// Config describes NIC 1 or 2 of a pair, which are known by their nic.host: VF 1 and VF 2 belong to whoever
 // comes over the unix socket, VF 3 to a guest that does not exist. The NICs do
 // not probe the path's MTU, so that tests see only packets of their own.
-func Config(t testing.TB, host int, socket string, cm [2]string) *config.Config {
+func Config(t testing.TB, nic int, socket string, cm [2]string) *config.Config {
 	t.Helper()
-	peer := 3 - host
+	peer := 3 - nic
+	return parse(t, nic, socket, cm, nic, "", fmt.Sprintf("host: %[1]d, identity: vnic://test/host/%[1]d", peer))
+}
+
+// SameHost is Config with names that are no numbers, and one nic.host for both NICs.
+func SameHost(t testing.TB, nic int, socket string, cm [2]string) *config.Config {
+	t.Helper()
+	names := [2]string{"rack1.a", "rack1.b"}
+	return parse(t, nic, socket, cm, 7, ", name: "+names[nic-1], "name: "+names[2-nic])
+}
+
+func parse(t testing.TB, nic int, socket string, cm [2]string, host int, name, peer string) *config.Config {
+	t.Helper()
 	c, err := config.Parse(fmt.Appendf(nil, `
-nic: {host: %[1]d}
+nic: {host: %[7]d}
 control: %[5]s.ctl
 uplink: {backend: memory, mtu: %[6]d, probe_mtu: off, address: 10.99.0.%[1]d/24}
-cm: {listen: %[3]s, identity: unused}
+cm: {listen: %[3]s, identity: unused%[8]s}
 peers:
-  - {host: %[2]d, underlay: 10.99.0.%[2]d, cm: %[4]s, identity: vnic://test/host/%[2]d, tenants: [7]}
+  - {%[9]s, underlay: 10.99.0.%[2]d, cm: %[4]s, tenants: [7]}
 functions:
   - pf: 0
     vfs:
@@ -35,7 +47,7 @@ functions:
 attach:
   - {type: unix, name: bare, socket: %[5]s}
   - {type: vhost-user, socket: %[5]s.vhost, cid: 33}
-`, host, peer, cm[host-1], cm[peer-1], socket, MTU))
+`, nic, 3-nic, cm[nic-1], cm[2-nic], socket, MTU, host, name, peer))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 // TestEachAttributeOfAVFIsSetAlone checks that SetVF sets the attributes in its mask, and refuses
 // wrong values.
 func TestEachAttributeOfAVFIsSetAlone(t *testing.T) {
-	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
+	pf, vf := defaultVF(0, 0), defaultVF(0, 1)
 	pf.Trust = true
 	full := abi.SetVF{
 		MAC: [6]byte{2, 0, 0, 0, 0, 9}, Tenant: 5, GID: address4(9).As16(), MaxTxRate: 77, Link: abi.LinkDisable, Trust: 1, SpoofCheck: 0,
@@ -82,7 +82,7 @@ func TestEachAttributeOfAVFIsSetAlone(t *testing.T) {
 
 // TestAPFSetsTheWindowOfItsVF checks that a length of 0 removes the window.
 func TestAPFSetsTheWindowOfItsVF(t *testing.T) {
-	to := config.DefaultVF(1, 0, 1)
+	to := defaultVF(0, 1)
 	SetWindow(&to, &abi.SetVFWindow{Address: 8192, Length: 4096})
 	if w := to.DMAWindow; w == nil || w.Address != 8192 || w.Size != 4096 {
 		t.Errorf("%+v", w)
@@ -95,7 +95,7 @@ func TestAPFSetsTheWindowOfItsVF(t *testing.T) {
 // TestAVFWithoutAGuestGoesToThePFsGuest checks that a VF with a guest keeps it when its PF enables
 // it.
 func TestAVFWithoutAGuestGoesToThePFsGuest(t *testing.T) {
-	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
+	pf, vf := defaultVF(0, 0), defaultVF(0, 1)
 	own := &config.Guest{CID: 9}
 	pf.Guest, vf.Guest = &config.Guest{Unix: "bare"}, own
 	if err := Enable(&pf, &vf); err != nil || vf.Guest != own {
@@ -108,7 +108,7 @@ func TestAVFWithoutAGuestGoesToThePFsGuest(t *testing.T) {
 
 // TestAPFGivesNoMoreThanItHas checks that a PF that is not trusted can only give what it has.
 func TestAPFGivesNoMoreThanItHas(t *testing.T) {
-	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
+	pf, vf := defaultVF(0, 0), defaultVF(0, 1)
 	pf.Tenant = 7
 	for _, tc := range []struct {
 		c    abi.SetVF
@@ -161,7 +161,7 @@ func TestAWrongRequestOfAnOperatorIsExplained(t *testing.T) {
 // TestAPFSetsTheQuotasOfItsVF checks that SetVFObjects sets only the quotas of its mask, up to the
 // PF's own unless the PF is trusted, and refuses wrong ones.
 func TestAPFSetsTheQuotasOfItsVF(t *testing.T) {
-	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
+	pf, vf := defaultVF(0, 0), defaultVF(0, 1)
 	var counts abi.ObjectCounts
 	for k := range abi.NumObjects {
 		*counts.Of(k) = uint32(k) + 1
@@ -206,7 +206,7 @@ func TestAPFSetsTheQuotasOfItsVF(t *testing.T) {
 // TestAPFSetsTheCreditsOfItsVF checks that SetVFCredits sets only the counters of its mask: limits
 // up to the PF's own and never 0, guarantees by a trusted PF only.
 func TestAPFSetsTheCreditsOfItsVF(t *testing.T) {
-	pf, vf := config.DefaultVF(1, 0, 0), config.DefaultVF(1, 0, 1)
+	pf, vf := defaultVF(0, 0), defaultVF(0, 1)
 	own := pf.Credits.Cost()
 	for i := range own {
 		own[i] = uint32(100 * (i + 1))
@@ -338,4 +338,10 @@ func TestRulesOfTheFileHoldWhileItRuns(t *testing.T) {
 			t.Errorf("%s: want %s\nin the file: %v\nwhile it runs: %v", name, tc.status, inFile, err)
 		}
 	}
+}
+
+// defaultVF returns a function of NIC 1 that the configuration does not describe.
+func defaultVF(pf uint8, vf uint16) config.Function {
+	nic := config.Config{CM: config.CM{Name: "1"}}
+	return nic.DefaultVF(pf, vf)
 }

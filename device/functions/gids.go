@@ -105,7 +105,7 @@ func (r *Registry) addable(id pfvf.ID, a, old address) error {
 	for i := range r.peers {
 		p := &r.peers[i]
 		if n, further := r.shared(p.Tenants); slices.Contains(p.Tenants, a.tenant) && n.functions+further >= cm.MaxEndpoints {
-			return Refuse(abi.StatusNoResources, "%s: GID %s: host %s is told of %d functions and GIDs already, which is all there can be in the tenants shared with it", id, a.addr, p.Name(), cm.MaxEndpoints)
+			return Refuse(abi.StatusNoResources, "%s: GID %s: NIC %s is told of %d functions and GIDs already, which is all there can be in the tenants shared with it", id, a.addr, p.Name, cm.MaxEndpoints)
 		}
 	}
 	return nil

@@ -18,8 +18,8 @@ func TestGIDsArePartOfWhatPeersCanBeTold(t *testing.T) {
 	}
 	gid := func(n int) [16]byte { return address4(10_000 + n).As16() }
 	wantStatus(t, "the last", r.AddGID(id(0, 1), gid(1), [16]byte{}), abi.StatusOK, "")
-	wantStatus(t, "one more", r.AddGID(id(0, 3), gid(2), [16]byte{}), abi.StatusNoResources, "host 2")
-	wantStatus(t, "instead of another's", r.AddGID(id(0, 3), gid(2), gid(1)), abi.StatusNoResources, "host 2")
+	wantStatus(t, "one more", r.AddGID(id(0, 3), gid(2), [16]byte{}), abi.StatusNoResources, "NIC 2")
+	wantStatus(t, "instead of another's", r.AddGID(id(0, 3), gid(2), gid(1)), abi.StatusNoResources, "NIC 2")
 	wantStatus(t, "in a tenant that the peer has no part in", r.AddGID(id(0, 2), gid(3), [16]byte{}), abi.StatusOK, "")
 	wantStatus(t, "instead of its own", r.AddGID(id(0, 1), gid(4), gid(1)), abi.StatusOK, "")
 	wantStatus(t, "a function in its place", r.make(id(0, 4000), put(7, address4(4000))), abi.StatusNoResources, "1 GIDs")

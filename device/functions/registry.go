@@ -120,7 +120,7 @@ func (r *Registry) Settings(id pfvf.ID) config.Function {
 	if c, ok := r.is[id]; ok {
 		return c
 	}
-	return config.DefaultVF(id.Host(), id.PF(), id.VF())
+	return r.cfg.DefaultVF(id.PF(), id.VF())
 }
 
 // Each calls f for each function that has settings, in order.
@@ -187,7 +187,7 @@ func (r *Registry) Commit(c *Change) {
 
 // put records the settings of a function.
 func (r *Registry) put(id pfvf.ID, c *config.Function) {
-	if id.IsVF() && reflect.DeepEqual(*c, config.DefaultVF(id.Host(), id.PF(), id.VF())) {
+	if id.IsVF() && reflect.DeepEqual(*c, r.cfg.DefaultVF(id.PF(), id.VF())) {
 		return
 	}
 	r.is[id] = *c
@@ -327,11 +327,11 @@ func (r *Registry) tellable(c *Change) error {
 }
 
 func tooMany(p *config.Peer, n count, further int) string {
-	return fmt.Sprintf("%d functions and %d GIDs added to them in the tenants shared with host %s, at most %d; %s", n.functions, further, p.Name(), cm.MaxEndpoints, tellLess)
+	return fmt.Sprintf("%d functions and %d GIDs added to them in the tenants shared with NIC %s, at most %d; %s", n.functions, further, p.Name, cm.MaxEndpoints, tellLess)
 }
 
 func tooManyPorts(p *config.Peer, n count) string {
-	return fmt.Sprintf("%d addresses of ports in the tenants shared with host %s, at most %d; %s", n.addresses, p.Name(), cm.MaxPorts, tellLess)
+	return fmt.Sprintf("%d addresses of ports in the tenants shared with NIC %s, at most %d; %s", n.addresses, p.Name, cm.MaxPorts, tellLess)
 }
 
 const tellLess = "disable another function, or share fewer tenants (peers[].tenants)"
@@ -346,7 +346,7 @@ func (r *Registry) CheckPeers(list []config.Peer) error {
 		}
 		for _, f := range p.Functions {
 			if by, added := r.gids.owner[address{f.Tenant, f.Address}]; added {
-				return fmt.Errorf("host %s: functions: %s of tenant %d is a GID that the driver of %s added", p.Name(), f.Address, f.Tenant, by)
+				return fmt.Errorf("peer %s: functions: %s of tenant %d is a GID that the driver of %s added", p.Name, f.Address, f.Tenant, by)
 			}
 		}
 		switch n, further := r.shared(p.Tenants); {

@@ -138,7 +138,7 @@ func TestCountsAreTrue(t *testing.T) {
 				case 2:
 					to.Guarantee.RequestPacketTx = rng.Uint32N(3)
 				case 3:
-					to.MAC = config.FunctionMAC(1, 0, uint16(rng.IntN(8)))
+					to.MAC = config.FunctionMAC("1", 0, uint16(rng.IntN(8)))
 				case 4:
 					to.Port = nil
 					if rng.IntN(2) == 0 {
@@ -207,7 +207,7 @@ func TestAVFWithDefaultSettingsTakesNoMemory(t *testing.T) {
 		t.Errorf("%d functions kept, want %d", len(r.is), before+1)
 	}
 	if err := r.make(who, func(_, to *config.Function) error {
-		*to = config.DefaultVF(who.Host(), who.PF(), who.VF())
+		*to = r.cfg.DefaultVF(who.PF(), who.VF())
 		return nil
 	}); err != nil {
 		t.Fatal(err)

@@ -112,7 +112,7 @@ func (k *Keys) Issue(u Use) (cm.SA, error) {
 		return sa.sa, nil
 	}
 	if !k.shares.Room(u.Peer) {
-		return cm.SA{}, fmt.Errorf("%w: %d keys, %d of them for host %s", psp.ErrFull, len(k.current), k.shares.Held(u.Peer), k.cfg.Name(u.Peer))
+		return cm.SA{}, fmt.Errorf("%w: %d keys, %d of them for NIC %s", psp.ErrFull, len(k.current), k.shares.Held(u.Peer), k.cfg.Name(u.Peer))
 	}
 	sa := &rxSA{use: u, dropAt: vtime.Never}
 	if err := k.renew(sa); err != nil {

@@ -70,9 +70,14 @@ func (m *PeerMemory) Recall(list []config.Peer) ([]config.Peer, error) {
 	if err := json.Unmarshal(b, &m.changes); err != nil {
 		return list, fmt.Errorf("changes of peers: %w", err)
 	}
+	for _, c := range m.changes {
+		if c != nil {
+			c.Complete() // an older NIC kept no names
+		}
+	}
 	var is []config.Peer
 	for i := range list {
-		c, changed := m.changes[list[i].Name()]
+		c, changed := m.changes[list[i].Name]
 		switch {
 		case !changed:
 			is = append(is, list[i])
@@ -81,7 +86,7 @@ func (m *PeerMemory) Recall(list []config.Peer) ([]config.Peer, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.changes)) {
-		known := slices.ContainsFunc(list, func(p config.Peer) bool { return p.Name() == name })
+		known := slices.ContainsFunc(list, func(p config.Peer) bool { return p.Name == name })
 		if c := m.changes[name]; c != nil && !known {
 			is = append(is, *c)
 		}

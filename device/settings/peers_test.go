@@ -17,7 +17,7 @@ func (k *keptPeers) Store(b []byte) error  { k.b = b; return nil }
 // next run; what is forgotten is as the configuration says.
 func TestTheNextRunHasThePeersAsOperatorsLeftThem(t *testing.T) {
 	named := func(name string, tenants ...uint32) config.Peer {
-		return config.Peer{Identity: "vnic://lab/host/" + name, Tenants: tenants}
+		return config.Peer{Name: name, Tenants: tenants}
 	}
 	var store keptPeers
 	m := NewPeerMemory(&store)
@@ -34,7 +34,7 @@ func TestTheNextRunHasThePeersAsOperatorsLeftThem(t *testing.T) {
 		}
 		var s []string
 		for i := range list {
-			s = append(s, fmt.Sprint(list[i].Name(), list[i].Tenants))
+			s = append(s, fmt.Sprint(list[i].Name, list[i].Tenants))
 		}
 		return fmt.Sprint(s)
 	}

@@ -26,8 +26,8 @@ func example(s *Setting) string {
 }
 
 func function() config.Function {
-	f := config.DefaultVF(1, 0, 3)
-	return f
+	nic := config.Config{CM: config.CM{Name: "1"}}
+	return nic.DefaultVF(0, 3)
 }
 
 // TestEachSettingReadsWhatItWrites checks that the text that a setting writes can be parsed again

@@ -156,7 +156,7 @@ func newBusyFlood(t testing.TB, flooders int, change func(c *config.Config)) *bu
 		pf.VFCount = 1000
 		for n := range flooders {
 			f := pf.VFs[1].Function
-			f.Address, f.MAC = netip.AddrFrom4([4]byte{192, 168, byte(101 + i), byte(10 + n)}), config.FunctionMAC(c.NIC.Host, 0, uint16(10+n))
+			f.Address, f.MAC = netip.AddrFrom4([4]byte{192, 168, byte(101 + i), byte(10 + n)}), config.FunctionMAC(c.CM.Name, 0, uint16(10+n))
 			pf.VFs = append(pf.VFs, config.VF{VF: uint16(10 + n), Function: f})
 		}
 		change(c)

@@ -107,7 +107,7 @@ func (t *captures) plain(gw *gateway.Gateway, dir capture.Direction, now falcon.
 			whose += ", port " + p.Name
 		}
 	}
-	t.put(capture.Clear, dir, now, packet, fmt.Sprintf("plain IP of %s; tenant %d; %s host %s", whose, of.Tenant, way, of.Name))
+	t.put(capture.Clear, dir, now, packet, fmt.Sprintf("plain IP of %s; tenant %d; %s NIC %s", whose, of.Tenant, way, of.Name))
 }
 
 // fromPorts captures frames that guests sent.

@@ -38,8 +38,8 @@ func commentsOf(t *testing.T, r *pcapgo.NgReader) (comments []string) {
 // TestCaptureExplainsPlainIP checks that clear captures name the function of a plain IP packet.
 func TestCaptureExplainsPlainIP(t *testing.T) {
 	for nic, want := range []string{
-		"plain IP of h1.pf0.vf1, port vp1; tenant 7; to host 2",
-		"plain IP of h2.pf0.vf1, port vp1; tenant 7; from host 1",
+		"plain IP of h1.pf0.vf1, port vp1; tenant 7; to NIC 2",
+		"plain IP of h2.pf0.vf1, port vp1; tenant 7; from NIC 1",
 	} {
 		var file bytes.Buffer
 		to, err := capture.New(&file, config.CaptureBoth)

@@ -112,7 +112,7 @@ func (fs *functionSet) settings(id pfvf.ID) config.Function {
 	if c, ok := fs.absent[id]; ok {
 		return c
 	}
-	return config.DefaultVF(id.Host(), id.PF(), id.VF())
+	return fs.cfg.DefaultVF(id.PF(), id.VF())
 }
 
 // add creates a function. One that is not enabled is DISABLED.
@@ -153,7 +153,7 @@ func (fs *functionSet) forget(now falcon.Time, f *member) {
 	fs.falcon.conns.Remove(f.conns)
 	fs.members.remove(f.ID)
 	fs.count.Store(int32(fs.members.len()))
-	if !reflect.DeepEqual(f.cfg, config.DefaultVF(f.ID.Host(), f.ID.PF(), f.ID.VF())) {
+	if !reflect.DeepEqual(f.cfg, f.set.cfg.DefaultVF(f.ID.PF(), f.ID.VF())) {
 		fs.absent[f.ID] = f.cfg
 	}
 }
@@ -247,7 +247,7 @@ func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil &&
 // adopt applies the function's settings, except those that table and credit tree have to agree to.
 func (f *member) adopt(now falcon.Time) {
 	c := &f.cfg
-	f.Tenant, f.Addr, f.MAC, f.Gateway = c.Tenant, c.Address, c.MAC, gatewayMAC(f.ID.Host(), f.ID.PF(), f.ID.VF())
+	f.Tenant, f.Addr, f.MAC, f.Gateway = c.Tenant, c.Address, c.MAC, gatewayMAC(f.set.cfg.CM.Name, f.ID)
 	f.GuestCID = 0
 	if c.Guest != nil {
 		f.GuestCID = c.Guest.CID

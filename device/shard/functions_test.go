@@ -254,7 +254,7 @@ func TestOperatorErrors(t *testing.T) {
 		{"pf0.vf1", "", []string{"min_tx_rate", "5"}, "set guarantee"},
 		{"pf0.vf1", "", []string{"colour", "red"}, "h1.pf0.vf1: colour: not known; there are"},
 		{"pf0.vf1", "", []string{"mac", "01:00:00:00:00:01"}, "is a multicast address; clear"},
-		{"pf0.vf1", "", []string{"mac", config.FunctionMAC(1, 0, 2).String()}, "is already that of h1.pf0.vf2; give each"},
+		{"pf0.vf1", "", []string{"mac", config.FunctionMAC("1", 0, 2).String()}, "is already that of h1.pf0.vf2; give each"},
 		{"pf0.vf1", "", []string{"address", "192.168.100.12"}, "is already that of h1.pf0.vf2"},
 		{"pf0.vf1", "", []string{"address", "ten"}, `"ten" is not an IPv4 or IPv6 address; write it as`},
 		{"pf0.vf1", "", []string{"tenant", "0"}, "tenant: missing or 0; name the tenant"},
@@ -616,7 +616,7 @@ func TestChangeAllOrNothing(t *testing.T) {
 	v := newVirtualWith(t, 71, wire100us, func(i int, c *config.Config) {
 		c.Functions[0].VFCount = pfvf.MaxVF
 		for vf := 5; i == 0 && vf < 5+listed; vf++ {
-			f, on := config.DefaultVF(1, 0, uint16(vf)), true
+			f, on := defaultVF(0, uint16(vf)), true
 			f.Tenant, f.Address, f.Enabled = 7, address(vf), &on
 			c.Functions[0].VFs = append(c.Functions[0].VFs, config.VF{VF: uint16(vf), Function: f})
 		}
@@ -875,4 +875,10 @@ func TestPFSeesTheRateOfAVF(t *testing.T) {
 			t.Errorf("a rate of %d: %d, %s", rate, r.MaxTxRate, st)
 		}
 	}
+}
+
+// defaultVF returns a function of NIC 1 that the configuration does not describe.
+func defaultVF(pf uint8, vf uint16) config.Function {
+	nic := config.Config{CM: config.CM{Name: "1"}}
+	return nic.DefaultVF(pf, vf)
 }

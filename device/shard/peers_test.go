@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -267,5 +268,46 @@ func TestAPeerThatMovesKeepsItsConnections(t *testing.T) {
 	}
 	if n := v.reason(1, gateway.DropWrongSource); n != 0 {
 		t.Errorf("%d frames from a wrong source", n)
+	}
+}
+
+// sameHost gives both NICs one nic.host and names that are no numbers.
+func sameHost(t testing.TB) func(i int, c *config.Config) {
+	return func(i int, c *config.Config) {
+		same := devicetest.SameHost(t, i+1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+		same.NIC.Shards, same.Peers[0].Tenants = c.NIC.Shards, c.Peers[0].Tenants
+		for vf := range same.Functions[0].VFs {
+			if p := c.Functions[0].VFs[vf].Port; p != nil {
+				devicetest.AddPort(same, vf, &config.Port{Name: p.Name, Addresses: p.Addresses})
+			}
+		}
+		*c = *same
+	}
+}
+
+// TestTwoNICsOfOneHostExchange: NICs with one nic.host are peers like others. Functions of the same
+// number reach each other by RDMA and by plain IP.
+func TestTwoNICsOfOneHostExchange(t *testing.T) { eachShards(t, testTwoNICsOfOneHostExchange) }
+
+func testTwoNICsOfOneHostExchange(t *testing.T) {
+	v := newPortWorldWith(t, 3, sameHost(t))
+	a, b := pair(v)
+	if a.fn.ID != b.fn.ID || a.fn.cfg.MAC == b.fn.cfg.MAC {
+		t.Fatalf("functions %v and %v with MACs %v and %v", a.fn.ID, b.fn.ID, a.fn.cfg.MAC, b.fn.cfg.MAC)
+	}
+	exchange(t, a, b, 5000)
+	for i, c := range v.cores[0].Connections(v.now) {
+		if c.PeerName != v.names[1] || c.PeerHost != 7 {
+			t.Errorf("connection %d: with host %d of %s", i, c.PeerHost, c.PeerName)
+		}
+	}
+	v.say(0, 0, host1, host2, 100)
+	if got := v.received(1); len(got) != 1 {
+		t.Errorf("%d frames of plain IP arrive", len(got))
+	}
+	for i := range v.cores {
+		if p := v.cores[i].DescribePeers(nil)[0]; p.Refused != 0 || p.Host != 7 || p.Functions == 0 {
+			t.Errorf("NIC %d knows of its peer %+v", i+1, p)
+		}
 	}
 }

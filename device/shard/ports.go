@@ -65,6 +65,7 @@ type plainIP struct {
 	ports  perFunction[Port]
 	marked map[pfvf.ID]bool // functions whose port may not match their settings
 
+	nic     string // its name
 	shard   uint8
 	core    Core
 	effects *effect.List
@@ -73,7 +74,7 @@ type plainIP struct {
 func newPlainIP(s *Shard) *plainIP {
 	p := &plainIP{
 		gw: gateway.New(uint8(s.index), s.core.Routes()), ports: perFunction[Port]{host: s.cfg.NIC.Host}, marked: map[pfvf.ID]bool{},
-		shard: uint8(s.index), core: s.core, effects: &s.effects,
+		nic: s.cfg.CM.Name, shard: uint8(s.index), core: s.core, effects: &s.effects,
 	}
 	p.gw.UseFunctions(s.core.Knows)
 	p.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
@@ -82,7 +83,7 @@ func newPlainIP(s *Shard) *plainIP {
 
 // join adds a port to the gateway.
 func (p *plainIP) join(f *Port) {
-	f.Endpoint = p.gw.AddEndpoint(f.Config.Name, uint32(f.ID), gatewayMAC(f.ID.Host(), f.ID.PF(), f.ID.VF()))
+	f.Endpoint = p.gw.AddEndpoint(f.Config.Name, uint32(f.ID), gatewayMAC(p.nic, f.ID))
 	f.Owner, f.shown = f, f.described()
 	p.ports.put(f.ID, f)
 }
@@ -97,10 +98,8 @@ func (p *plainIP) leave(f *Port) {
 }
 
 // gatewayMAC returns the MAC address that a port's guest sees for all other hosts.
-func gatewayMAC(host, pf uint8, vf uint16) gateway.MAC {
-	m := config.FunctionMAC(host, pf, vf)
-	m[2] = 0x4f
-	return gateway.MAC(m)
+func gatewayMAC(nic string, id pfvf.ID) gateway.MAC {
+	return gateway.MAC(config.GatewayMAC(nic, id.PF(), id.VF()))
 }
 
 // populate creates the ports of the configuration.

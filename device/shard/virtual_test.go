@@ -48,6 +48,7 @@ type virtual struct {
 	shards   [2]*Shard   // of each NIC the shard that has VF 1
 	nics     [2][]*Shard // all shards of each NIC
 	cores    [2]*controller.Core
+	names    [2]string
 	outs     [2][]thread.Output
 	queue    *rand.Rand // chooses queues
 	decided  [2]controller.CoreOutput
@@ -94,7 +95,8 @@ func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i
 		v.cores[i], v.nics[i] = newNIC(t, cfg, seed*2+uint64(i))
 		v.shards[i], v.outs[i] = v.nics[i][cfg.ShardOf()(0, 1)], make([]thread.Output, len(v.nics[i]))
 		v.links[i] = sim.NewLink(seed*7+uint64(i), imp)
-		v.peers[i] = v.cores[i].Peers.Find(otherName(i)).Mail
+		v.names[i] = cfg.CM.Name
+		v.peers[i] = v.cores[i].Peers.Find(cfg.Peers[0].Name).Mail
 		v.peers[i].Up()
 	}
 	v.idle(5 * cmDelay) // the managers greet each other
@@ -105,11 +107,8 @@ func newVirtualWith(t testing.TB, seed uint64, imp sim.Impairment, change func(i
 	return v
 }
 
-// otherName returns the name by which a NIC knows the other.
-func otherName(nic int) string { return fmt.Sprint(2 - nic) }
-
 // peer returns the ID that a NIC has for the other.
-func (v *virtual) peer(nic int) cm.PeerID { return v.cores[nic].Peers.Find(otherName(nic)).ID }
+func (v *virtual) peer(nic int) cm.PeerID { return v.cores[nic].Peers.Find(v.names[1-nic]).ID }
 
 // hear gives a NIC's core what has arrived by the managers' link.
 func (v *virtual) hear(i int) {

@@ -12,7 +12,7 @@ func claimWorld(t *testing.T) *Manager {
 	t.Helper()
 	given := func(host PeerID) Peer {
 		p := peerOf(host)
-		p.MayHave = func(a Address, _ HostID) string {
+		p.MayHave = func(a Address) string {
 			switch {
 			case a.GID == addr1 && host != 2, a.GID == addr2 && host != 3:
 				return "it is given to another"

@@ -119,9 +119,9 @@ type Peer struct {
 	Host     HostID         // of its functions; 0: the one that its first Hello says
 	Underlay netip.AddrPort // where it receives PSP packets
 	Tenants  []uint32       // shared with it; all other tenants are refused
-	// MayHave returns why the peer, whose functions are of a host, may not have an address of a shared
-	// tenant; "": it may. nil: it may have any address.
-	MayHave func(a Address, host HostID) (why string)
+	// MayHave returns why the peer may not have an address of a shared tenant; "": it may. nil: it may
+	// have any address.
+	MayHave func(a Address) (why string)
 }
 
 // ConnectRequest describes the connection that a function requests.

@@ -449,7 +449,7 @@ func (h *handshake) offer(now Time, c *conn) (Offer, error) {
 	}
 	sa, err := h.rxSA(c)
 	if err != nil {
-		return Offer{}, fmt.Errorf("cm: receive SA for host %s, tenant %d: %w", c.peer.Name, c.par.Tenant, err)
+		return Offer{}, fmt.Errorf("cm: receive SA for NIC %s, tenant %d: %w", c.peer.Name, c.par.Tenant, err)
 	}
 	cid, err := h.res.AllocCID(c.par.Function)
 	for err != nil && h.endOldest(now, c.par.Function) {

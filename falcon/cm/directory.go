@@ -91,7 +91,7 @@ func (p *peer) tellable(local []Endpoint) error {
 		}
 	}
 	if n > MaxEndpoints {
-		return fmt.Errorf("cm: %d addresses of functions in the tenants shared with host %s, at most %d: %w", n, p.Name, MaxEndpoints, ErrLimit)
+		return fmt.Errorf("cm: %d addresses of functions in the tenants shared with NIC %s, at most %d: %w", n, p.Name, MaxEndpoints, ErrLimit)
 	}
 	return nil
 }
@@ -437,7 +437,7 @@ func (b *portBook) check(local []Port) error {
 // portsTellable reports whether a peer can be told of these ports.
 func (p *peer) portsTellable(local []Port) error {
 	if n := len(p.shared(local)); n > MaxPorts {
-		return fmt.Errorf("cm: %d addresses of ports in the tenants shared with host %s, at most %d: %w", n, p.Name, MaxPorts, ErrLimit)
+		return fmt.Errorf("cm: %d addresses of ports in the tenants shared with NIC %s, at most %d: %w", n, p.Name, MaxPorts, ErrLimit)
 	}
 	return nil
 }

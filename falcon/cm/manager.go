@@ -74,7 +74,7 @@ func (m *Manager) Connect(now Time, r ConnectRequest) (uint32, error) {
 		return 0, fmt.Errorf("cm: destination %v: %w", to, ErrNoRoute)
 	}
 	if !p.ready {
-		return 0, fmt.Errorf("cm: destination %v on host %s: %w", to, p.Name, ErrPeerDown)
+		return 0, fmt.Errorf("cm: destination %v at NIC %s: %w", to, p.Name, ErrPeerDown)
 	}
 	if err := m.shake.room(now, r.Function); err != nil {
 		return 0, err
@@ -346,10 +346,10 @@ func (m *Manager) PeerDown(now Time, id PeerID) {
 // connections that were established before.
 func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 	if p.Host != 0 && h.Host != p.Host || p.ready && h.Host != p.host {
-		return fmt.Errorf("cm: Hello on the link to host %s says that its nic.host is %d, not %d: %w", p.Name, h.Host, p.host, ErrProtocol)
+		return fmt.Errorf("cm: Hello on the link to NIC %s says that its nic.host is %d, not %d: %w", p.Name, h.Host, p.host, ErrProtocol)
 	}
 	if h.Instance == 0 || p.ready && h.Instance != p.instance {
-		return fmt.Errorf("cm: Hello of host %s: instance %#x: %w", p.Name, h.Instance, ErrProtocol)
+		return fmt.Errorf("cm: Hello of NIC %s: instance %#x: %w", p.Name, h.Instance, ErrProtocol)
 	}
 	p.host = h.Host
 	m.dir.learn(p, h.Endpoints)

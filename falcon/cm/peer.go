@@ -57,7 +57,7 @@ func (p *peer) String() string {
 	if p.ID == Self {
 		return "this NIC"
 	}
-	return "host " + p.Name
+	return "NIC " + p.Name
 }
 
 // refuses returns why a peer may not have an address as the configuration is now; "": it may.
@@ -66,7 +66,7 @@ func (p *peer) refuses(a Address) (why string, reason Reason) {
 	case !p.tenants[a.Tenant]:
 		return "the tenant is not shared with it (peers[].tenants)", ReasonTenant
 	case p.MayHave != nil:
-		return p.MayHave(a, p.host), ReasonGID
+		return p.MayHave(a), ReasonGID
 	}
 	return "", ReasonNone
 }

@@ -90,7 +90,7 @@ func TestAPeerOfAnotherVersionIsRefusedWithAReason(t *testing.T) {
 	hello[0] = 1
 	err := a.m.Receive(w.now, 2, hello)
 	a.drain()
-	const want = "host 2: the peer speaks version 1 of the connection managers' protocol, this NIC version 2: install the same release of vnic at both"
+	const want = "NIC 2: the peer speaks version 1 of the connection managers' protocol, this NIC version 2: install the same release of vnic at both"
 	if err == nil || err.Error() != want || !errors.Is(err, ErrProtocol) {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -16,7 +16,7 @@ func (m *Manager) Receive(now Time, id PeerID, msg []byte) error {
 	err := m.receive(now, p, msg)
 	if err != nil {
 		m.out.stats.Malformed++
-		err = fmt.Errorf("host %s: %w", p.Name, err)
+		err = fmt.Errorf("NIC %s: %w", p.Name, err)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"text/template"
 
@@ -75,7 +76,7 @@ func NewHosts(o *Options, run string, cmPorts [2]int) [2]*Host {
 			PCI:      o.PCI,
 			Ethernet: !o.NoVM,
 			Port:     fmt.Sprintf("vnic-port%d", me), PortBridge: fmt.Sprintf("vnic-gbr%d", me), GuestTAP: fmt.Sprintf("vnic-guest%d", me),
-			GuestMAC: config.FunctionMAC(uint8(me), 0, 1).String(), PortMTU: MTU - Sealed,
+			GuestMAC: config.FunctionMAC(strconv.Itoa(me), 0, 1).String(), PortMTU: MTU - Sealed,
 			Log:     filepath.Join(o.Out, fmt.Sprintf("host%d.log", me)),
 			Config:  filepath.Join(o.Out, fmt.Sprintf("host%d.yaml", me)),
 			Capture: filepath.Join(o.Out, fmt.Sprintf("host%d.pcapng", me)),

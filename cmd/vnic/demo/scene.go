@@ -96,7 +96,7 @@ func (s *scene) build(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := cmlink.Init(filepath.Join(s.out, "keys"), "demo", []uint8{1, 2}); err != nil {
+	if err := cmlink.Init(filepath.Join(s.out, "keys"), "demo", []string{"1", "2"}); err != nil {
 		return err
 	}
 	s.r.step("keys: an identity for each host in %s", filepath.Join(s.out, "keys"))

@@ -72,7 +72,7 @@ var checks = []check{
 		return s.each(func(f *file) []wrong { return when(f.lacks != nil, f.path, "%v", f.lacks) })
 	}, "make what is missing, or name something else"},
 	{
-		"equal", "numbers and addresses of several configurations", func(s *seen) []wrong { return s.equal() },
+		"equal", "names and addresses of several configurations", func(s *seen) []wrong { return s.equal() },
 		"give each NIC, function and socket its own",
 	},
 	{"psp.mode", "how NICs seal", func(s *seen) (list []wrong) {
@@ -280,7 +280,7 @@ func (s *seen) equal() (list []wrong) {
 	}
 	s.each(func(f *file) []wrong {
 		c := f.cfg
-		once(f.path, fmt.Sprintf("nic.host %d", c.NIC.Host))
+		once(f.path, "cm.name "+c.CM.Name)
 		if c.Uplink.Type == config.UplinkTAP {
 			once(f.path, "uplink.address "+c.Uplink.Address.Addr().String())
 		}

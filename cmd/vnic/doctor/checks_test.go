@@ -78,7 +78,7 @@ var ills = map[string][]struct {
 	"configuration": {{func(s *seen) { s.files[1].cfg, s.files[1].err = nil, errors.New("line 3: rmda: unknown key") }, "line 3: rmda: unknown key"}},
 	"machine":       {{func(s *seen) { s.files[0].lacks = errors.New(`uplink.bridge: bridge "br0" does not exist`) }, `bridge "br0" does not exist`}},
 	"equal": {
-		{func(s *seen) { s.files[1].cfg.NIC.Host = 1 }, "nic.host 1 is that of nic1.yaml"},
+		{func(s *seen) { s.files[1].cfg.CM.Name = "1" }, "cm.name 1 is that of nic1.yaml"},
 		{func(s *seen) { s.files[1].cfg.Uplink.Address = s.files[0].cfg.Uplink.Address }, "uplink.address 10.0.0.1 is that of"},
 		{func(s *seen) {
 			for _, f := range s.files {

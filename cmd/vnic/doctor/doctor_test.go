@@ -54,7 +54,7 @@ func TestTheDoctorOfRealNICs(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(run) })
-	if err := cmlink.Init(dir+"/keys", "lab", []uint8{1, 2}); err != nil {
+	if err := cmlink.Init(dir+"/keys", "lab", []string{"1", "2"}); err != nil {
 		t.Fatal(err)
 	}
 	ports, err := labkit.FreePorts()

@@ -175,7 +175,7 @@ func lookAtFile(path string, check machineCheck) file {
 	}
 	f.lacks = check(f.cfg)
 	if len(f.cfg.Peers) > 0 {
-		if id, err := cmlink.Load(f.cfg.CM.Identity, f.cfg.NIC.Host); err == nil {
+		if id, err := cmlink.Load(f.cfg.CM.Identity, f.cfg.CM.Name); err == nil {
 			f.ends = id.Ends()
 		}
 	}

@@ -66,7 +66,7 @@ func TestLongPinnedMemory(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	keys, vhost, bare := filepath.Join(dir, "keys"), filepath.Join(dir, "guest"), filepath.Join(dir, "bare")
-	if err := cmlink.Init(keys, "pin", []uint8{1, 2}); err != nil {
+	if err := cmlink.Init(keys, "pin", []string{"1", "2"}); err != nil {
 		t.Fatal(err)
 	}
 	ports, err := labkit.FreePorts()

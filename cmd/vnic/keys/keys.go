@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -20,23 +19,20 @@ func Command() *cobra.Command {
 	var dir, domain string
 	var asJSON bool
 	initKeys := &cobra.Command{
-		Use:   "init HOST [HOST ...]",
-		Short: "make a certificate authority and one identity per host number",
-		Long: `Makes ca.pem, ca.key and host-N.pem, host-N.key for each host number.
+		Use:   "init NAME [NAME ...]",
+		Short: "make a certificate authority and one identity per NIC",
+		Long: `Makes ca.pem, ca.key and host-NAME.pem, host-NAME.key for each NIC. A name is
+cm.name of the NIC, which is its nic.host if left out: 1 to 63 of a-z, 0-9, - and .
 A host needs ca.pem and its own pair; keep ca.key away from the hosts.
 Run by root, it gives the pairs to the owner of the folder, and keeps ca.key.
 Existing files are never overwritten.`,
-		Example: "  vnic keys init --dir keys --domain lab 1 2",
-		Args:    cli.Arguments(1, -1),
+		Example: "  vnic keys init --dir keys --domain lab 1 2\n  vnic keys init --dir keys --domain lab rack1-a rack1-b",
+		Args:    names(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			hosts, err := hostNumbers(args)
-			if err != nil {
+			if err := cmlink.Init(dir, domain, args); err != nil {
 				return err
 			}
-			if err := cmlink.Init(dir, domain, hosts); err != nil {
-				return err
-			}
-			return printIdentities(cmd, hosts, domain, dir, asJSON)
+			return printIdentities(cmd, args, domain, dir, asJSON)
 		},
 	}
 	initKeys.Flags().StringVar(&dir, "dir", "keys", "folder to write to")
@@ -50,27 +46,23 @@ func addKeysCommand() *cobra.Command {
 	var dir, domain string
 	var asJSON bool
 	add := &cobra.Command{
-		Use:   "add HOST [HOST ...]",
-		Short: "make identities for more host numbers with the existing authority",
-		Long: `Makes host-N.pem and host-N.key for each host number, signed with ca.key of the
+		Use:   "add NAME [NAME ...]",
+		Short: "make identities for more NICs with the existing authority",
+		Long: `Makes host-NAME.pem and host-NAME.key for each NIC, signed with ca.key of the
 same folder. By default they get the domain of the existing identities.
 An identity that exists is replaced by vnic keys renew.`,
 		Example: "  vnic keys add --dir keys 3",
-		Args:    cli.Arguments(1, -1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			hosts, err := hostNumbers(args)
-			if err != nil {
-				return err
-			}
+		Args:    names(-1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if domain == "" {
 				if domain, err = cmlink.DomainOf(dir); err != nil {
 					return err
 				}
 			}
-			if err := cmlink.AddHosts(dir, domain, hosts); err != nil {
+			if err := cmlink.Add(dir, domain, args); err != nil {
 				return err
 			}
-			return printIdentities(cmd, hosts, domain, dir, asJSON)
+			return printIdentities(cmd, args, domain, dir, asJSON)
 		},
 	}
 	add.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem and ca.key")
@@ -83,28 +75,24 @@ func renewKeysCommand() *cobra.Command {
 	var dir string
 	var asJSON bool
 	renew := &cobra.Command{
-		Use:   "renew HOST [HOST ...]",
+		Use:   "renew NAME [NAME ...]",
 		Short: "replace identities by new ones of the same authority",
-		Long: `Makes a new host-N.pem and host-N.key for each host number, with the same
+		Long: `Makes a new host-NAME.pem and host-NAME.key for each NIC, with the same
 identity, in place of those in the folder with ca.key. Copy them to the host and
 run vnic reload there. The old certificate is good until then, and after, unless
 vnic keys revoke is run before: it revokes the one that is there. No identity
 outlives its authority.`,
 		Example: "  vnic keys renew --dir keys 3",
-		Args:    cli.Arguments(1, -1),
+		Args:    names(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			hosts, err := hostNumbers(args)
-			if err != nil {
-				return err
-			}
 			domain, err := cmlink.DomainOf(dir)
 			if err != nil {
 				return err
 			}
-			if err := cmlink.Renew(dir, hosts); err != nil {
+			if err := cmlink.Renew(dir, args); err != nil {
 				return err
 			}
-			return printIdentities(cmd, hosts, domain, dir, asJSON)
+			return printIdentities(cmd, args, domain, dir, asJSON)
 		},
 	}
 	renew.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem and ca.key")
@@ -155,57 +143,53 @@ func revokeKeysCommand() *cobra.Command {
 	var dir string
 	var asJSON bool
 	revoke := &cobra.Command{
-		Use:   "revoke HOST",
-		Short: "revoke a host's certificate, so that other NICs refuse it",
-		Long: `Adds the certificate host-N.pem to ca.crl, which is signed with ca.key. Copy
+		Use:   "revoke NAME",
+		Short: "revoke a NIC's certificate, so that others refuse it",
+		Long: `Adds the certificate host-NAME.pem to ca.crl, which is signed with ca.key. Copy
 ca.crl into the cm.identity folder of every NIC. A NIC notices it within a second:
-the host's link, connections and keys end there, and it is not let in again.`,
+the revoked NIC's link, connections and keys end there, and it is not let in again.`,
 		Example: "  vnic keys revoke --dir keys 3",
-		Args:    cli.Arguments(1, 1),
+		Args:    names(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			hosts, err := hostNumbers(args)
-			if err != nil {
+			if err := cmlink.Revoke(dir, args[0]); err != nil {
 				return err
 			}
-			if err := cmlink.Revoke(dir, hosts[0]); err != nil {
-				return err
-			}
-			r := revoked{hosts[0], filepath.Join(dir, "ca.crl")}
+			r := revoked{args[0], filepath.Join(dir, "ca.crl")}
 			if asJSON {
 				return cli.PrintJSON(cmd.OutOrStdout(), r)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "host %d: revoked; copy %s to cm.identity of the other NICs\n", r.Host, r.List)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: revoked; copy %s to cm.identity of the other NICs\n", r.Name, r.List)
 			return nil
 		},
 	}
-	revoke.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem, ca.key and the host's certificate")
+	revoke.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem, ca.key and the NIC's certificate")
 	cli.JSONFlag(revoke.Flags(), &asJSON)
 	return revoke
 }
 
 // revoked is what `vnic keys revoke --json` prints.
 type revoked struct {
-	Host uint8  `json:"host"`
+	Name string `json:"name"`
 	List string `json:"list"` // file
 }
 
-func printIdentities(cmd *cobra.Command, hosts []uint8, domain, dir string, asJSON bool) error {
-	made := make([]identity, len(hosts))
-	for i, h := range hosts {
-		made[i] = identity{h, cmlink.URI(domain, h), dir}
+func printIdentities(cmd *cobra.Command, names []string, domain, dir string, asJSON bool) error {
+	made := make([]identity, len(names))
+	for i, name := range names {
+		made[i] = identity{name, cmlink.URI(domain, name), dir}
 	}
 	if asJSON {
 		return cli.PrintJSON(cmd.OutOrStdout(), made)
 	}
 	for _, m := range made {
-		fmt.Fprintf(cmd.OutOrStdout(), "host %d: %s in %s\n", m.Host, m.Identity, m.Dir)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s\n", m.Name, m.Identity, m.Dir)
 	}
 	return nil
 }
 
 // identity is an identity made by `vnic keys init`, as printed with --json.
 type identity struct {
-	Host     uint8  `json:"host"`
+	Name     string `json:"name"`
 	Identity string `json:"identity"`
 	Dir      string `json:"dir"`
 }
@@ -233,14 +217,17 @@ is refused while a peer has not confirmed the last rotation.`,
 	return rotate
 }
 
-func hostNumbers(args []string) ([]uint8, error) {
-	var hosts []uint8
-	for _, a := range args {
-		n, err := strconv.ParseUint(a, 10, 8)
-		if err != nil || n == 0 {
-			return nil, cli.Usagef("host %q: a host number is 1 to 255", a)
+// names checks arguments that are names of NICs: one, and at most as many as given.
+func names(most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := cli.Arguments(1, most)(cmd, args); err != nil {
+			return err
 		}
-		hosts = append(hosts, uint8(n))
+		for _, name := range args {
+			if err := cmlink.CheckName(name); err != nil {
+				return cli.Usagef("NAME %v", err)
+			}
+		}
+		return nil
 	}
-	return hosts, nil
 }

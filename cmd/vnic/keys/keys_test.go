@@ -24,9 +24,9 @@ func TestKeysGrow(t *testing.T) {
 			t.Errorf("keys %v: exit status %d: %s%s, want %q", args, code, out, errs, want)
 		}
 	}
-	good("host 1: vnic://site/host/1", "init", "--dir", dir, "--domain", "site", "1")
-	good("host 2: vnic://site/host/2 in "+dir, "add", "--dir", dir, "2")
-	good("host 2: revoked; copy "+dir+"/ca.crl", "revoke", "--dir", dir, "2")
+	good("1: vnic://site/host/1", "init", "--dir", dir, "--domain", "site", "1")
+	good("2: vnic://site/host/2 in "+dir, "add", "--dir", dir, "2")
+	good("2: revoked; copy "+dir+"/ca.crl", "revoke", "--dir", dir, "2")
 	if _, errs, code := vnictest.Run(t, "keys", "add", "--dir", dir, "2"); code == 0 || !strings.Contains(errs, "host-2.pem exists and is not overwritten") {
 		t.Errorf("exit status %d: %s", code, errs)
 	}
@@ -65,7 +65,7 @@ func TestKeysAreRenewed(t *testing.T) {
 			t.Errorf("keys %v: %s%s, want %q", args, out, errs, want)
 		}
 	}
-	keys("host 1", "init", "--dir", dir, "--domain", "site", "1")
+	keys("1: vnic://site/host/1", "init", "--dir", dir, "--domain", "site", "1")
 	read := func(name string) string {
 		t.Helper()
 		b, err := os.ReadFile(filepath.Join(dir, name))
@@ -76,21 +76,21 @@ func TestKeysAreRenewed(t *testing.T) {
 	}
 	cert, key := read("host-1.pem"), read("host-1.key")
 	keys("revoked", "revoke", "--dir", dir, "1")
-	if _, err := cmlink.Load(dir, 1); err == nil {
+	if _, err := cmlink.Load(dir, "1"); err == nil {
 		t.Error("a revoked identity is good")
 	}
-	keys("host 1: vnic://site/host/1 in "+dir, "renew", "--dir", dir, "1")
+	keys("1: vnic://site/host/1 in "+dir, "renew", "--dir", dir, "1")
 	if read("host-1.pem") == cert || read("host-1.key") == key {
 		t.Error("it is the old one")
 	}
-	id, err := cmlink.Load(dir, 1)
+	id, err := cmlink.Load(dir, "1")
 	if err != nil || id.URI() != "vnic://site/host/1" {
 		t.Errorf("%v %v", id, err)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 5 {
 		t.Errorf("%d files: %v", len(list), list)
 	}
-	keys("host 2 has no identity to be renewed", "renew", "--dir", dir, "2")
+	keys("NIC 2 has no identity to be renewed", "renew", "--dir", dir, "2")
 }
 
 // TestKeysBelongToTheOwnerOfTheirFolder: a NIC that runs as another user can read the keys that
@@ -141,7 +141,7 @@ func TestKeysInitOverwritesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	args := []string{"keys", "init", "--dir", dir, "--domain", "lab", "1", "2"}
 	stdout, stderr, code := vnictest.Run(t, args...)
-	if want := fmt.Sprintf("host 1: vnic://lab/host/1 in %[1]s\nhost 2: vnic://lab/host/2 in %[1]s\n", dir); code != 0 || stdout != want {
+	if want := fmt.Sprintf("1: vnic://lab/host/1 in %[1]s\n2: vnic://lab/host/2 in %[1]s\n", dir); code != 0 || stdout != want {
 		t.Fatalf("exit status %d, %q, %q", code, stdout, stderr)
 	}
 	before := map[string]string{}
@@ -163,7 +163,9 @@ func TestKeysInitOverwritesNothing(t *testing.T) {
 			t.Errorf("%s was changed, %v", name, err)
 		}
 	}
-	if _, stderr, code = vnictest.Run(t, "keys", "init", "--dir", dir, "256"); code != cli.ExitUsage || stderr != `vnic: host "256": a host number is 1 to 255`+"\n" {
-		t.Errorf("exit status %d, %q", code, stderr)
+	for _, name := range []string{"", "..", "Rack1", "a/b", "a b", strings.Repeat("x", cmlink.MaxName+1)} {
+		if _, stderr, code = vnictest.Run(t, "keys", "init", "--dir", dir, "3", name); code != cli.ExitUsage || !strings.Contains(stderr, "NAME") {
+			t.Errorf("%q: exit status %d, %q", name, code, stderr)
+		}
 	}
 }

@@ -182,7 +182,7 @@ func TestInsideALabGoesUpAndDown(t *testing.T) {
 	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS", "plain")
 	vnictest.RequireIn(t, vnic(t, "lab", "exec", "m1", "ping", "-c1", "m2"), "192.168.100.2", "1 received")
 	vnictest.RequireIn(t, vnic(t, "lab", "exec", "m2", "vnic", "guest", "info"), "h2.pf0.vf1")
-	vnictest.RequireIn(t, vnic(t, "lab", "exec", "b", "vnic", "show", "nic"), "host 2", "peer 1", "up")
+	vnictest.RequireIn(t, vnic(t, "lab", "exec", "b", "vnic", "show", "nic"), "host 2", "peer a", "up")
 	vnictest.RequireIn(t, vnic(t, "lab", "config", "b"), "nic: {host: 2, name: b}", "netns: pair.m2")
 
 	cmd := exec.Command(os.Getenv(programVariable), "lab", "exec", "m1", "sh", "-c", "exit 7")

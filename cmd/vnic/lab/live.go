@@ -7,7 +7,6 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"strconv"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
@@ -78,8 +77,8 @@ func impair(ctx context.Context, nic *control.Client, to *config.Impair) error {
 // peerChanges returns what makes the peers of a NIC others. An address is taken from one peer before
 // another one gets it.
 func peerChanges(was, is []config.Peer) (changes []control.PeerChange) {
-	find := func(list []config.Peer, host uint8) *config.Peer {
-		if i := slices.IndexFunc(list, func(p config.Peer) bool { return p.Host == host }); i >= 0 {
+	find := func(list []config.Peer, name string) *config.Peer {
+		if i := slices.IndexFunc(list, func(p config.Peer) bool { return p.Name == name }); i >= 0 {
 			return &list[i]
 		}
 		return nil
@@ -87,7 +86,7 @@ func peerChanges(was, is []config.Peer) (changes []control.PeerChange) {
 	var sets, adds []control.PeerChange
 	for i := range was {
 		old := &was[i]
-		now := find(is, old.Host)
+		now := find(is, old.Name)
 		if now != nil && reflect.DeepEqual(old, now) {
 			continue
 		}
@@ -95,7 +94,7 @@ func peerChanges(was, is []config.Peer) (changes []control.PeerChange) {
 		kept.Functions = slices.DeleteFunc(slices.Clone(old.Functions), func(f config.PeerFunction) bool { return now == nil || !slices.Contains(now.Functions, f) })
 		switch {
 		case len(kept.Functions) == 0: // without a list it might have any address
-			changes = append(changes, control.PeerChange{Action: "remove", Name: nameOfPeer(old)})
+			changes = append(changes, control.PeerChange{Action: "remove", Name: old.Name})
 			if now != nil {
 				adds = append(adds, peerChange("add", now))
 			}
@@ -107,15 +106,12 @@ func peerChanges(was, is []config.Peer) (changes []control.PeerChange) {
 		}
 	}
 	for i := range is {
-		if find(was, is[i].Host) == nil {
+		if find(was, is[i].Name) == nil {
 			adds = append(adds, peerChange("add", &is[i]))
 		}
 	}
 	return slices.Concat(changes, sets, adds)
 }
-
-// nameOfPeer returns a peer's name in its certificate.
-func nameOfPeer(p *config.Peer) string { return strconv.Itoa(int(p.Host)) }
 
 func peerChange(action string, p *config.Peer) control.PeerChange {
 	underlay, cm := p.Underlay.String(), p.CM.String()
@@ -123,9 +119,5 @@ func peerChange(action string, p *config.Peer) control.PeerChange {
 	for _, f := range p.Functions {
 		addresses = append(addresses, control.PeerAddress{Tenant: f.Tenant, Address: f.Address.String()})
 	}
-	c := control.PeerChange{Action: action, Name: nameOfPeer(p), Underlay: &underlay, CM: &cm, Tenants: &p.Tenants, Addresses: &addresses}
-	if action == "add" {
-		c.Host, c.Identity = &p.Host, &p.Identity
-	}
-	return c
+	return control.PeerChange{Action: action, Name: p.Name, Underlay: &underlay, CM: &cm, Tenants: &p.Tenants, Addresses: &addresses}
 }

@@ -204,7 +204,6 @@ func (h *host) Keys() string     { return filepath.Join(folder(h.Lab), "keys") }
 func (h *host) Underlay() string { return fmt.Sprintf("10.99.0.%d", h.Number) } // the NIC's
 func (h *host) Own() string      { return fmt.Sprintf("172.16.0.%d", h.Number) }
 func (h *host) CM() string       { return h.Own() + ":7471" }
-func (h *host) Identity() string { return fmt.Sprintf("vnic://%s/host/%d", h.Lab, h.Number) }
 func (h *host) Space() string    { return space(h.Lab, h.Name) }
 
 // Attached lists the machines whose programs or guests attach to the NIC.
@@ -273,14 +272,13 @@ uplink:
 {{- with .Impair}}
   impair: {{.}}
 {{- end}}
-cm: {listen: "{{.CM}}", identity: {{.Keys}}}
+cm: {listen: "{{.CM}}", identity: {{.Keys}}, name: {{.Name}}}
 {{- if .Peers}}
 peers:
 {{- range .Peers}}
-  - host: {{.Number}} # {{.Name}}
+  - name: {{.Name}}
     underlay: {{.Underlay}}
     cm: {{.CM}}
-    identity: {{.Identity}}
     tenants: [{{range $i, $t := .Tenants}}{{if $i}}, {{end}}{{$t}}{{end}}]
     functions:
 {{- range .Machines}}

@@ -258,23 +258,23 @@ func (b *builder) network() error {
 // made again.
 func (b *builder) identities() error {
 	dir := b.hosts[0].Keys()
-	var missing []uint8
+	var missing []string
 	for _, h := range b.hosts {
-		if _, err := cmlink.Load(dir, uint8(h.Number)); err == nil {
+		if _, err := cmlink.Load(dir, h.Name); err == nil {
 			continue
 		}
 		for _, suffix := range []string{"pem", "key"} {
-			if err := os.Remove(filepath.Join(dir, fmt.Sprintf("host-%d.%s", h.Number, suffix))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := os.Remove(filepath.Join(dir, fmt.Sprintf("host-%s.%s", h.Name, suffix))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
-		missing = append(missing, uint8(h.Number))
+		missing = append(missing, h.Name)
 	}
 	if len(missing) == 0 {
 		return nil
 	}
 	if _, err := os.Stat(dir); err == nil {
-		return cmlink.AddHosts(dir, b.Name, missing)
+		return cmlink.Add(dir, b.Name, missing)
 	}
 	part := dir + ".part"
 	if err := errors.Join(os.RemoveAll(part), cmlink.Init(part, b.Name, missing)); err != nil {

@@ -37,7 +37,7 @@ func TestLongDriverInterfaces(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	m := driverImage(t, ctx, driverExtras{modules: []string{"bonding", "macvlan", "ipvlan", "8021q"}})
-	second := qemu.Port{Function: "pf0.vf2", Queues: 1, MAC: config.FunctionMAC(1, 0, 2).String(), Speed: int(config.DefaultUplinkSpeed / 1e6)}
+	second := qemu.Port{Function: "pf0.vf2", Queues: 1, MAC: config.FunctionMAC("1", 0, 2).String(), Speed: int(config.DefaultUplinkSpeed / 1e6)}
 	two := m
 	two.NICs = []qemu.NIC{{Port: &second}}
 	makeDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{two, m}, func(l *vnictest.Lab) {

@@ -58,7 +58,7 @@ func inWiredLab(t testing.TB, s linuxSetting, bound time.Duration, f func(l *wir
 		driver := m
 		driver.Vsock = filepath.Join(l.dir, "guest1.sock")
 		driver.Windows = []qemu.Window{{Function: "pf0.vf1", Socket: cfg.Attach[0].WindowSocket(cfg.FunctionsOf(1001)[0])}}
-		l.bootShell(t, 0, driver, config.FunctionMAC(1, 0, 1).String())
+		l.bootShell(t, 0, driver, config.FunctionMAC("1", 0, 1).String())
 		addresses := [2]string{"192.168.100.11", "192.168.100.22"}
 		if s.outside != nil {
 			l.mac, addresses[1] = "52:54:00:00:00:22", s.outside.address

@@ -329,7 +329,7 @@ func newLinuxNICs(t testing.TB, ctx context.Context, s linuxSetting) *linuxLab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := cmlink.Init(filepath.Join(dir, "keys"), "lab", []uint8{1, 2}); err != nil {
+	if err := cmlink.Init(filepath.Join(dir, "keys"), "lab", []string{"1", "2"}); err != nil {
 		t.Fatal(err)
 	}
 	ip(t, "link add ubr mtu 4500 type bridge", "link set ubr up")
@@ -340,7 +340,7 @@ func newLinuxNICs(t testing.TB, ctx context.Context, s linuxSetting) *linuxLab {
 	if s.two {
 		hosts = 2
 	}
-	l := &linuxLab{t: t, dir: dir, hosts: hosts, mac: config.FunctionMAC(uint8(hosts), 0, 2).String()}
+	l := &linuxLab{t: t, dir: dir, hosts: hosts, mac: config.FunctionMAC(fmt.Sprint(hosts), 0, 2).String()}
 	for host := range hosts {
 		l.start(t, ctx, host+1, s.config(dir, host+1))
 	}

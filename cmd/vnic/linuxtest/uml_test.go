@@ -76,7 +76,7 @@ func TestUserModeLinux(t *testing.T) {
 	if err := os.WriteFile(path, fmt.Appendf(nil, umlConfig, dir), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(script, fmt.Appendf(nil, umlScript, config.FunctionMAC(1, 0, 1)), 0o700); err != nil {
+	if err := os.WriteFile(script, fmt.Appendf(nil, umlScript, config.FunctionMAC("1", 0, 1)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	modules, err := filepath.Glob(filepath.Join(root, "usr/lib/uml/modules/*"))

@@ -70,8 +70,8 @@ func addresses(list []control.PeerAddress) string {
 	return strings.Join(s, ",")
 }
 
-const addLong = `Adds a peer, while the NIC runs. NAME is the name in its certificate: the N of
-host-N.pem. The peer needs to know this NIC, too: run the command there as well.`
+const addLong = `Adds a peer, while the NIC runs. NAME is the name in its certificate: that
+of host-NAME.pem. The peer needs to know this NIC, too: run the command there as well.`
 
 const setLong = `Changes a peer, while the NIC runs: what a flag names is replaced, all else stays.
 Connections go on, unless the peer may no longer have their tenant or address.`
@@ -126,10 +126,10 @@ func changeCommand(o *cli.NIC, action string) *cobra.Command {
 	f.StringVar(&cm, "cm", "", "its cm.listen, as 192.0.2.2:7471")
 	f.StringVar(&tenants, "tenants", "", "`numbers` of tenants that it may use, as 1,2")
 	f.StringArrayVar(&has, "address", nil, "`TENANT:ADDRESS` that is at this peer, and in that tenant no others; again for more; \"\" for any")
-	f.Uint8Var(&host, "host", 0, "its nic.host (default: NAME, if that is a number)")
+	f.Uint8Var(&host, "host", 0, "its nic.host; a peer that says another is refused (default: what it says)")
 	if action == "add" {
 		cmd.Short, cmd.Long = "add a peer", addLong+lasts
-		cmd.Example = "  vnic peer add 3 --underlay 10.0.0.3 --cm 192.0.2.3:7471 --tenants 1"
+		cmd.Example = "  vnic peer add rack1-c --underlay 10.0.0.3 --cm 192.0.2.3:7471 --tenants 1"
 		f.StringVar(&identity, "identity", "", "URI that its certificate must carry (default: NAME in this NIC's domain)")
 		return cmd
 	}

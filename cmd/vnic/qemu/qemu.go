@@ -192,7 +192,7 @@ func (o *options) ask(cfg *config.Config, name string) (f config.NamedFunction, 
 		if err != nil || v.Guest != fmt.Sprintf("cid %d", o.cid) {
 			continue
 		}
-		made := config.DefaultVF(id.Host(), id.PF(), id.VF())
+		made := cfg.DefaultVF(id.PF(), id.VF())
 		made.Tenant = v.Tenant
 		made.Address, _ = netip.ParseAddr(v.Addr)
 		if p := v.Port; p != nil {

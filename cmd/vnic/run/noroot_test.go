@@ -39,7 +39,7 @@ func TestAnOrdinaryUserRunsNICs(t *testing.T) {
 	must(err)
 	vnic := filepath.Join(dir, "vnic")
 	must(os.WriteFile(vnic, program, 0o755))
-	must(cmlink.Init(filepath.Join(dir, "keys"), "user", []uint8{1, 2}))
+	must(cmlink.Init(filepath.Join(dir, "keys"), "user", []string{"1", "2"}))
 	cms, err := labkit.FreePorts()
 	must(err)
 	var at [2]int

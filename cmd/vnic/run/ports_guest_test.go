@@ -129,7 +129,7 @@ func guestPortInQEMU(t *testing.T, program string) {
 		if out, err := vnictest.Here(t, qemu.Command(), append(append([]string{"plug"}, own...), "pf0.vf2")...); err != nil || !strings.Contains(out, "port of pf0.vf2 plugged in, the NIC's socket "+dir+"/p2") {
 			t.Fatalf("%v %s", err, out)
 		}
-		mac := config.FunctionMAC(1, 0, 2).String()
+		mac := config.FunctionMAC("1", 0, 2).String()
 		do(`for i in $(seq 100); do grep -qi `+mac+` /sys/class/net/eth1/address && break; sleep 0.1; done; ip link set eth1 up; cat /sys/class/net/eth1/address`, mac)
 		do("cat /sys/class/net/eth1/speed", "100000")
 		do("ip addr add 192.168.100.12/32 dev eth1; ping -c 2 -W 5 -I eth1 192.168.100.13", " 0% packet loss")

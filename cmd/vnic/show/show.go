@@ -214,10 +214,10 @@ func printViolations(w io.Writer, list []control.Violation) {
 }
 
 func printConnections(w io.Writer, v any) {
-	fmt.Fprintln(w, "ID\tSTATE\tFUNCTION\tQPN\tWIRE\tPEER\tPEER QPN\tTENANT\tCID\tPEER CID\tMTU\tRETRANSMITS\tCWND\tRTT\tNOTE")
+	fmt.Fprintln(w, "ID\tSTATE\tFUNCTION\tQPN\tWIRE\tNIC\tPEER\tPEER QPN\tTENANT\tCID\tPEER CID\tMTU\tRETRANSMITS\tCWND\tRTT\tNOTE")
 	for _, c := range v.([]control.Connection) {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%#x\t%s\t%s\t%#x\t%d\t%#x\t%#x\t%d\t%d\t%.1f\t%v\t%s\n",
-			c.ID, c.State, c.Function, c.QPN, c.Wire, cmp.Or(c.PeerFunction, c.PeerAddress), c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU, c.Retransmits,
+		fmt.Fprintf(w, "%d\t%s\t%s\t%#x\t%s\t%s\t%s\t%#x\t%d\t%#x\t%#x\t%d\t%d\t%.1f\t%v\t%s\n",
+			c.ID, c.State, c.Function, c.QPN, c.Wire, cmp.Or(c.PeerName, "-"), cmp.Or(c.PeerFunction, c.PeerAddress), c.PeerQPN, c.Tenant, c.LocalCID, c.RemoteCID, c.MTU, c.Retransmits,
 			c.Cwnd, time.Duration(c.RTTNS).Round(time.Microsecond), cmp.Or(c.Note, "-"))
 	}
 }

@@ -83,7 +83,7 @@ func TestShowAnswersOfARunningNIC(t *testing.T) {
 			{"uplinks", `UPLINK +ADDRESS .*\nvnic-up1 +10\.99\.0\.1/24 +4500 +rx +none +0 .*\nvnic-up1 .* tx +none `},
 			{"nic", `host 1 +nic1 .*\nuplink vnic-up1 +10\.99\.0\.1/24 +02:56:4e:ff:00:01 +mtu 4500\npeer 2 +10\.99\.0\.2 +vnic://demo/host/2 +up, 1 functions, 1 connections\n`},
 			{"functions", `FUNCTION +STATE +TENANT +ADDRESS .*\nh1\.pf0 +DISABLED .*\nh1\.pf0\.vf1 +READY +100 +192\.168\.100\.11 .*unix +1 +1 +1`},
-			{"connections", `ID +STATE +FUNCTION .*\n\d+ +ESTABLISHED +h1\.pf0\.vf1 +0x\w+ +falcon +h2\.pf0\.vf1 +0x\w+ +100 +0x\w+ +0x\w+ +\d+ +\d+ +\d+\.\d +[\d.]+.?s +-\n`},
+			{"connections", `ID +STATE +FUNCTION .*\n\d+ +ESTABLISHED +h1\.pf0\.vf1 +0x\w+ +falcon +2 +h2\.pf0\.vf1 +0x\w+ +100 +0x\w+ +0x\w+ +\d+ +\d+ +\d+\.\d +[\d.]+.?s +-\n`},
 			{"qps", `FUNCTION +QPN .*\nh1\.pf0\.vf1 +0x\w+ +RC +RTS +192\.168\.100\.12 +0x\w+ +\d+ +\d+ +\d+`},
 			{"queues", `(?s)FUNCTION +KIND .*\nh1\.pf0\.vf1 +admin-sq +0x0 +256 .*\nh1\.pf0\.vf1 +sq +0x\w+ .*\nh1\.pf0\.vf1 +cq +`},
 			{"credits", `LEVEL +NAME +REQ-PKT-TX .*NET-BUF-RX +REFUSED\nnic +nic1 +\d+/65536 .*\nhost +h1 .*\nfunction +h1\.pf0 .*\nfunction +h1\.pf0\.vf1 +\d+/1024 .*\nconnection +h1\.pf0\.vf1/\d+ +\d+/256 `},

@@ -252,7 +252,7 @@ func (b *boxes) vnic(n int, o vnicOptions) *tunnel {
 	t := &tunnel{name: o.name, net: n}
 	host := func(box int) uint8 { return boxHost(n, box) }
 	keys := filepath.Join(b.dir, fmt.Sprintf("keys%d", n))
-	b.must(cmlink.Init(keys, "bench", []uint8{host(1), host(2)}))
+	b.must(cmlink.Init(keys, "bench", []string{fmt.Sprint(host(1)), fmt.Sprint(host(2))}))
 	ports, err := labkit.FreePorts()
 	b.must(err)
 	under := func(box int) string { return fmt.Sprintf(boxUnderlay, n, box) }

@@ -151,7 +151,7 @@ func newPairOfHosts(t testing.TB, n network) *pairOfHosts {
 		}
 		_ = os.RemoveAll(dir)
 	})
-	p.must(cmlink.Init(filepath.Join(dir, "keys"), "two", []uint8{1, 2}))
+	p.must(cmlink.Init(filepath.Join(dir, "keys"), "two", []string{"1", "2"}))
 	for i := range p.hosts {
 		p.hosts[i], err = netns.NewSpace()
 		p.must(err)

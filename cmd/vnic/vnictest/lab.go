@@ -62,7 +62,7 @@ func MakeLab(t testing.TB, o demo.Options, ethernet bool, f func(l *Lab)) {
 		}
 		o.Fabric, o.Out = "tap", l.Dir
 		l.Hosts = demo.NewHosts(&o, run, ports)
-		if err := cmlink.Init(l.Hosts[0].Keys, "demo", []uint8{1, 2}); err != nil {
+		if err := cmlink.Init(l.Hosts[0].Keys, "demo", []string{"1", "2"}); err != nil {
 			t.Fatal(err)
 		}
 		for _, h := range l.Hosts {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -143,4 +144,6 @@ func (s *PortGuest) Exchange(to *PortGuest, frames int) {
 	}
 }
 
-func MACOf(host, vf int) [6]byte { return [6]byte(config.FunctionMAC(uint8(host), 0, uint16(vf))) }
+func MACOf(host, vf int) [6]byte {
+	return [6]byte(config.FunctionMAC(strconv.Itoa(host), 0, uint16(vf)))
+}

@@ -177,7 +177,7 @@ const queuePairs = [
 ];
 const connectionColumns = [
   { title: "Over", cell: (c) => c.wire },
-  { title: "To", cell: (c) => c.peer_function || c.peer_address || "–" },
+  { title: "To", cell: (c) => [c.peer_name, c.peer_function || c.peer_address || "–"].filter(Boolean).join(" ") },
   { title: "State", cell: (c) => c.state },
   { title: "QPs", cell: (c) => `${hex(c.qpn)} – ${hex(c.peer_qpn)}` },
   { title: "Window", class: "number", cell: (c) => si(c.cwnd) },

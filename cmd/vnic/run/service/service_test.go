@@ -53,7 +53,7 @@ func start(t *testing.T, transport string) (dir string) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	keys := filepath.Join(dir, "keys")
-	if err := cmlink.Init(keys, "service", []uint8{1, 2}); err != nil {
+	if err := cmlink.Init(keys, "service", []string{"1", "2"}); err != nil {
 		t.Fatal(err)
 	}
 	ports, err := labkit.FreePorts()
