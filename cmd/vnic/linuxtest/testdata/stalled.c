@@ -12,16 +12,13 @@
  *
  * fills memory with a pattern and, when there is FILE, fails if that has changed.
  */
-#include <errno.h>
-#include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "verbs.h"
 
 enum { page = 4096, region = 4 << 20, device_memory = 64 << 10, depth = 512, receives = 1024, pattern = 0xa5 };
 
@@ -31,10 +28,6 @@ struct target {
 	uint64_t addr;
 };
 
-static struct ibv_context *device;
-static int gid_index;
-static struct ibv_pd *pd;
-static struct ibv_cq *cq;
 static volatile sig_atomic_t ringing, leaving;
 
 static void on_usr1(int sig)
@@ -45,43 +38,6 @@ static void on_usr1(int sig)
 static void on_usr2(int sig)
 {
 	leaving = sig;
-}
-
-static void must(int ok, const char *what)
-{
-	if (!ok) {
-		fprintf(stderr, "%s: %s\n", what, strerror(errno));
-		exit(1);
-	}
-}
-
-static void open_device(const char *name)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	for (; list && *list; list++)
-		if (!strcmp(ibv_get_device_name(*list), name))
-			device = ibv_open_device(*list);
-	must(device != NULL, name);
-	pd = ibv_alloc_pd(device);
-	cq = ibv_create_cq(device, 4 * receives, NULL, NULL, 0);
-	must(pd && cq, "PD and CQ");
-}
-
-static void connect_to(struct ibv_qp *qp, unsigned qpn)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
-	union ibv_gid gid;
-
-	must(!ibv_query_gid(device, 1, gid_index, &gid), "ibv_query_gid");
-	must(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = qpn, .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
-				     .ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid, .hop_limit = 64, .sgid_index = gid_index } } };
-	must(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 17, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1 };
-	must(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				       IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
 }
 
 /* ring has the kernel send a doorbell, whether the NIC wants one or not. */
@@ -113,7 +69,7 @@ static void owner(const char *name, int to, int from)
 	struct target t;
 	uint32_t qpn;
 
-	open_device(name);
+	open_device(name, 4 * receives);
 	must(memory != MAP_FAILED, "mmap");
 	mr = ibv_reg_mr(pd, memory, region, access);
 	dm = ibv_alloc_dm(device, &dm_attr);
@@ -128,7 +84,7 @@ static void owner(const char *name, int to, int from)
 	must(idle && qp, "QPs");
 	t = (struct target){ qp->qp_num, mr->rkey, dm_mr->rkey, (uintptr_t)memory };
 	must(write(to, &t, sizeof(t)) == sizeof(t) && read(from, &qpn, sizeof(qpn)) == sizeof(qpn), "a pipe");
-	connect_to(qp, qpn);
+	connect_to(qp, qpn, IBV_ACCESS_REMOTE_WRITE, IBV_MTU_4096);
 
 	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = page, .lkey = mr->lkey };
 	struct ibv_recv_wr receive = { .sg_list = &sge, .num_sge = 1 }, *bad;
@@ -167,14 +123,14 @@ static void writer(const char *name, int to, int from)
 	uint32_t ready;
 
 	must(read(from, &t, sizeof(t)) == sizeof(t), "a pipe");
-	open_device(name);
+	open_device(name, 4 * receives);
 	memset(source, 0xee, sizeof(source));
 	mr = ibv_reg_mr(pd, source, sizeof(source), IBV_ACCESS_LOCAL_WRITE);
 	init.send_cq = init.recv_cq = cq;
 	qp = ibv_create_qp(pd, &init);
 	must(mr && qp, "a region and a QP");
 	sge.lkey = mr->lkey;
-	connect_to(qp, t.qpn);
+	connect_to(qp, t.qpn, IBV_ACCESS_REMOTE_WRITE, IBV_MTU_4096);
 	must(write(to, &qp->qp_num, sizeof(qp->qp_num)) == sizeof(qp->qp_num) && read(from, &ready, sizeof(ready)) == sizeof(ready), "a pipe");
 	for (int outstanding = 0;; outstanding++) {
 		int n = sent++ % 64;

@@ -5,65 +5,17 @@
  *
  *   window DEVICE GID-INDEX
  */
-#include <errno.h>
-#include <infiniband/verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
+
+#include "verbs.h"
 
 enum { page = 4096, begin = 1024, length = 2048, local = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND };
 
 static char target[page] __attribute__((aligned(4096)));
 static char source[page] __attribute__((aligned(4096)));
 
-static struct ibv_context *device;
-static int gid_index;
-static struct ibv_pd *pd;
 static struct ibv_mr *from, *to;
-static struct ibv_cq *cq;
 static struct ibv_qp *ends[2]; /* the first asks, the second has the window */
-
-static void must(int ok, const char *what)
-{
-	if (!ok) {
-		fprintf(stderr, "%s: %s\n", what, strerror(errno));
-		exit(1);
-	}
-}
-
-static void open_device(const char *name)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	for (; list && *list; list++)
-		if (!strcmp(ibv_get_device_name(*list), name))
-			device = ibv_open_device(*list);
-	must(device != NULL, name);
-	pd = ibv_alloc_pd(device);
-	cq = ibv_create_cq(device, 64, NULL, NULL, 0);
-	must(pd && cq, "PD and CQ");
-	from = ibv_reg_mr(pd, source, page, IBV_ACCESS_LOCAL_WRITE);
-	to = ibv_reg_mr(pd, target, page, local);
-	must(from && to, "ibv_reg_mr");
-}
-
-static void connect_to(struct ibv_qp *qp, unsigned qpn)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1,
-				    .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
-	union ibv_gid gid;
-
-	must(!ibv_query_gid(device, 1, gid_index, &gid), "ibv_query_gid");
-	must(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qpn, .max_dest_rd_atomic = 4, .min_rnr_timer = 12,
-				     .ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid, .hop_limit = 64, .sgid_index = gid_index } } };
-	must(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 17, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4 };
-	must(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				       IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
-}
 
 /* open_ends makes both queue pairs anew: a refused request leaves them in the state of error. */
 static void open_ends(void)
@@ -77,7 +29,7 @@ static void open_ends(void)
 		must(ends[i] != NULL, "ibv_create_qp");
 	}
 	for (int i = 0; i < 2; i++)
-		connect_to(ends[i], ends[1 - i]->qp_num);
+		connect_to(ends[i], ends[1 - i]->qp_num, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ, IBV_MTU_1024);
 }
 
 static enum ibv_wc_status completion(void)
@@ -152,7 +104,10 @@ int main(int argc, char **argv)
 
 	must(argc == 3, "window DEVICE GID-INDEX");
 	gid_index = atoi(argv[2]);
-	open_device(argv[1]);
+	open_device(argv[1], 64);
+	from = ibv_reg_mr(pd, source, page, IBV_ACCESS_LOCAL_WRITE);
+	to = ibv_reg_mr(pd, target, page, local);
+	must(from && to, "ibv_reg_mr");
 	open_ends();
 	mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
 	must(mw != NULL, "ibv_alloc_mw");
