@@ -155,7 +155,7 @@ F:	include/uapi/rdma/vnic-abi.h"
 		Each file calls only those below it. What the device reports goes up by struct
 		vnic_handlers.
 	TEXT
-	kernel_source queue.c gid.c cq.c srq.c qp.c post.c
+	kernel_source queue.c gid.c cq.c srq.c iwcm.c qp.c post.c
 	commit 'RDMA/vnic: Add completion queues, queue pairs and addresses' . <<-'TEXT'
 		Each queue is one area of memory that a program may map: a header of indices, and
 		the entries. Kernel users post by the same queues, with the reserved key for DMA
@@ -163,6 +163,9 @@ F:	include/uapi/rdma/vnic-abi.h"
 
 		The kernel's queue pairs keep the ids of their work requests. After a loss of the
 		device their work is flushed from these.
+
+		A function is RoCE or iWARP, as the host says. iWARP's connections are iw_cm's:
+		the device speaks TCP by itself, at the function's own address.
 	TEXT
 	kernel_source mr.c dm.c
 	commit 'RDMA/vnic: Add memory regions, windows and device memory' . <<-'TEXT'
@@ -182,8 +185,8 @@ F:	include/uapi/rdma/vnic-abi.h"
 			depends on INFINIBAND_USER_ACCESS
 			help
 			  This is the driver of the functions that vnic, a software NIC, gives to
-			  virtual machines. They carry RDMA over Falcon and RoCEv2, beside the
-			  machine's virtio-net interface.
+			  virtual machines. They carry RDMA over Falcon and RoCEv2, or iWARP, beside
+			  the machine's virtio-net interface.
 
 			  To compile this driver as a module, choose M here. The module will be
 			  called vnic.
@@ -213,8 +216,8 @@ F:	include/uapi/rdma/vnic-abi.h"
 	TEXT
 	patches "$out/linux" 'PATCH rdma-next' 'RDMA/vnic: Driver of the functions of a software NIC' <<-'TEXT'
 		vnic is a software NIC for QEMU guests: a process of the host that emulates
-		physical and virtual functions, and carries RDMA over Falcon (PSP tunnel mode)
-		and RoCEv2 between them. This is the driver for Linux guests. It supports RC, UC,
+		physical and virtual functions, and carries RDMA over Falcon (PSP tunnel mode),
+		RoCEv2 and iWARP between them. This is the driver for Linux guests. It supports RC, UC,
 		UD and XRC, SRQs, memory windows, fast registration, atomics, multicast, kernel
 		users (NVMe, NFS) and recovery from a device that was started anew.
 

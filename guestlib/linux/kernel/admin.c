@@ -2,7 +2,7 @@
 /* Admin commands: many outstanding, completed in any order (docs/abi, section 5). */
 #include "vnic.h"
 
-/* The registration of many gigabytes takes a device longest. */
+/* Registering many gigabytes takes the device longest. */
 #define VNIC_COMMAND_TIMEOUT	(120 * HZ)
 
 /* The commands that the driver uses, as the ABI calls them. */
@@ -18,6 +18,12 @@ static const char * const vnic_command_names[] = {
 	[VNIC_ADMIN_OP_MODIFY_QP]	= "ModifyQP",
 	[VNIC_ADMIN_OP_QUERY_QP]	= "QueryQP",
 	[VNIC_ADMIN_OP_DESTROY_QP]	= "DestroyQP",
+	[VNIC_ADMIN_OP_CM_LISTEN]	= "CMListen",
+	[VNIC_ADMIN_OP_CM_UNLISTEN]	= "CMUnlisten",
+	[VNIC_ADMIN_OP_CM_CONNECT]	= "CMConnect",
+	[VNIC_ADMIN_OP_CM_ACCEPT]	= "CMAccept",
+	[VNIC_ADMIN_OP_CM_REJECT]	= "CMReject",
+	[VNIC_ADMIN_OP_CM_DISCONNECT]	= "CMDisconnect",
 	[VNIC_ADMIN_OP_CREATE_SRQ]	= "CreateSRQ",
 	[VNIC_ADMIN_OP_MODIFY_SRQ]	= "ModifySRQ",
 	[VNIC_ADMIN_OP_QUERY_SRQ]	= "QuerySRQ",
@@ -145,7 +151,7 @@ static struct vnic_command *vnic_command_start(struct vnic_fn *fn, u32 life, u16
 	unsigned long flags;
 
 	spin_lock_irqsave(&a->lock, flags);
-	/* One is unused: the caller took it of the semaphore. Its number is the id's low bits. */
+	/* The semaphore says that one is unused. The low bits of the id are its index. */
 	do {
 		c = &a->commands[++a->next_id % ARRAY_SIZE(a->commands)];
 	} while (c->used);
@@ -236,8 +242,8 @@ int vnic_command(struct vnic_fn *fn, u16 op, const void *params, size_t len,
 }
 
 /*
- * Destroys an object. One of a life that is over, or ends, is gone with that life. Its memory
- * is given to vnic_give_back(), which knows whether the device may still reach it.
+ * Destroys an object. If its life is over or ending, the object has gone with it. The caller
+ * gives its memory to vnic_give_back(), which knows whether the device may still reach it.
  */
 int vnic_destroy(struct vnic_fn *fn, u32 life, u16 op, const void *params, size_t len)
 {

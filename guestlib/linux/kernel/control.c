@@ -27,7 +27,7 @@ int vnic_control_open(struct vnic_fn *fn)
 	unsigned long until = jiffies + VNIC_CONTROL_TIMEOUT;
 	u32 session;
 
-	/* The number differs from the last one's, also if that was another driver's. */
+	/* The number differs from the one before, even if another driver had that. */
 	do {
 		session = get_random_u32();
 	} while (!session || session == le32_to_cpu(c->hdr->open) || session == vnic_opened(fn));

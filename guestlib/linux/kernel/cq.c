@@ -445,7 +445,7 @@ void vnic_cq_join(struct vnic_cq *cq, struct list_head *link, struct list_head *
 
 /*
  * Calls the handler of a queue that was ever armed, so that its user polls: the device
- * reports no completions that the driver flushes, and a new life knows of no arming.
+ * reports no completions that the driver flushes, and in a new life the queue is not armed.
  */
 void vnic_cq_wake(struct vnic_cq *cq)
 {

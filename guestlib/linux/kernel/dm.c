@@ -3,8 +3,8 @@
  * Device memory, and what programs ask about objects that another process made.
  *
  * Device memory is memory of the guest's kernel, and not faster than other memory. The device
- * is a process of the host that reaches all of the guest's memory in the same way, so it has
- * none that is nearer to it. The verbs are there for programs that ask for them.
+ * is a process of the host that reaches all of the guest's memory in the same way, so no memory
+ * is nearer to it. The verbs are there for programs that ask for them.
  */
 #include <linux/sizes.h>
 #include <linux/slab.h>

@@ -2,7 +2,7 @@
 /* What the device reports: completion events and asynchronous events. */
 #include "vnic.h"
 
-/* A completion queue has entries; by an event queue or a control message. */
+/* Handles a completion event, which came by an event queue or a control message. */
 void vnic_completion_event(struct vnic_fn *fn, u32 cqn)
 {
 	struct vnic_hold *hold;
@@ -37,6 +37,8 @@ static void vnic_qp_event(struct vnic_fn *fn, u32 qpn, enum ib_event_type type)
 	ev.element.qp = &qp->ibqp;
 	if (qp->ibqp.event_handler)
 		qp->ibqp.event_handler(&ev, qp->ibqp.qp_context);
+	if (READ_ONCE(qp->state) == IB_QPS_ERR)
+		vnic_iw_close(qp);
 	vnic_release(hold);
 }
 
@@ -72,12 +74,19 @@ static void vnic_srq_event(struct vnic_fn *fn, u32 srqn, enum ib_event_type type
 	vnic_release(hold);
 }
 
-/* An asynchronous event, in the thread of the control messages. */
+/* Handles an asynchronous event, in the thread of the control messages. */
 void vnic_async_event(struct vnic_fn *fn, const struct vnic_async_event *ev)
 {
 	u32 number = le32_to_cpu(ev->number);
 
 	switch (le16_to_cpu(ev->type)) {
+	case VNIC_EVENT_CONNECT_REQUEST:
+	case VNIC_EVENT_ESTABLISHED:
+	case VNIC_EVENT_REJECTED:
+	case VNIC_EVENT_UNREACHABLE:
+	case VNIC_EVENT_DISCONNECTED:
+		vnic_iw_event(fn, ev);
+		break;
 	case VNIC_EVENT_QP_FATAL:
 		dev_dbg(&fn->pdev->dev, "QP %#x failed: %.64s\n", number, ev->priv);
 		vnic_qp_event(fn, number, IB_EVENT_QP_FATAL);

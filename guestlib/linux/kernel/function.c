@@ -7,10 +7,10 @@
  *    ^                                                       |
  *    '--- the session ended, a fault, another state (DRV-210) '
  *
- * One work item does all of it: it looks at the state and takes the next step. Another one
- * handles a loss. The ib_device stays registered meanwhile: NVMe for one deletes its
- * controllers when their device is unregistered (nvme_rdma_remove_one), and connects again by
- * itself when only its queue pairs fail.
+ * One work item takes all steps: it looks at the state and takes the next one. Another one
+ * handles a loss. The ib_device stays registered meanwhile, because some users do not recover
+ * from its removal: NVMe deletes its controllers then (nvme_rdma_remove_one), but connects again
+ * by itself when only its queue pairs fail.
  */
 #include <linux/delay.h>
 #include <linux/etherdevice.h>
@@ -81,6 +81,7 @@ void vnic_loss_work(struct work_struct *work)
 	vnic_admin_abort(fn);
 	vnic_ib_event(fn, IB_EVENT_PORT_ERR);
 	vnic_ib_event(fn, IB_EVENT_DEVICE_FATAL);
+	vnic_iw_lose(fn);
 	if (!vnic_await_close(fn))
 		return;
 	vnic_lose_objects(fn);
@@ -162,11 +163,12 @@ static int vnic_enable(struct vnic_fn *fn)
 	return 0;
 }
 
-/* Reads what the function is, and what it may have. */
+/* Reads the identity of the function and its limits. */
 static int vnic_learn(struct vnic_fn *fn)
 {
 	struct vnic_query_objects which = { .part = VNIC_CREDIT_LIMIT };
-	u64 mac, mtu, link;
+	u64 mac, mtu, link, high, low;
+	__be64 gid[2];
 	int err, i;
 
 	err = vnic_reg_read(fn, VNIC_REG_MAC, 8, &mac);
@@ -176,6 +178,12 @@ static int vnic_learn(struct vnic_fn *fn)
 	if (err)
 		return err;
 	err = vnic_reg_read(fn, VNIC_REG_LINK_UP, 4, &link);
+	if (err)
+		return err;
+	err = vnic_reg_read(fn, VNIC_REG_GID_HI, 8, &high);
+	if (err)
+		return err;
+	err = vnic_reg_read(fn, VNIC_REG_GID_LO, 8, &low);
 	if (err)
 		return err;
 	err = vnic_command(fn, VNIC_ADMIN_OP_QUERY_DEVICE, NULL, 0, &fn->limits,
@@ -188,6 +196,9 @@ static int vnic_learn(struct vnic_fn *fn)
 		return err;
 	for (i = 0; i < ETH_ALEN; i++)
 		fn->mac[i] = mac >> (8 * i);
+	gid[0] = cpu_to_be64(high);
+	gid[1] = cpu_to_be64(low);
+	memcpy(&fn->gid, gid, sizeof(fn->gid));
 	fn->mtu = mtu;
 	fn->link_up = link;
 	return 0;
@@ -213,10 +224,12 @@ static int vnic_fn_up(struct vnic_fn *fn)
 	err = vnic_learn(fn);
 	if (err)
 		goto err_lost;
-	/* The table has the function's own address at first; ib_core fills it. */
-	err = vnic_command(fn, VNIC_ADMIN_OP_DEL_GID, &own, sizeof(own), NULL, 0);
-	if (err)
-		goto err_lost;
+	if (!(fn->features & VNIC_FEATURE_IWARP)) {
+		/* The table has the function's own address at first; ib_core fills it. */
+		err = vnic_command(fn, VNIC_ADMIN_OP_DEL_GID, &own, sizeof(own), NULL, 0);
+		if (err)
+			goto err_lost;
+	}
 	dev_info(&fn->pdev->dev, "function %#x is up, MAC %pM\n", fn->number, fn->mac);
 	return 0;
 
@@ -258,6 +271,7 @@ void vnic_fn_work(struct work_struct *work)
 		fn->up = false;
 	if (!fn->up && !vnic_fn_up(fn)) {
 		fn->up = true;
+		vnic_netdev_check(fn);
 		if (fn->ib && vnic_revive_objects(fn))
 			vnic_fn_lost(fn, "it does not take back what it had");
 	}

@@ -50,7 +50,7 @@ void vnic_give_back(struct vnic_fn *fn, struct vnic_memory *m)
 }
 
 /*
- * Waits for as long as memory of a life would be kept. Kernel users free their buffers
+ * Waits until memory of that life need not be kept any more. Kernel users free their buffers
  * when the object is destroyed, and the driver cannot keep these for them.
  */
 void vnic_await_over(struct vnic_fn *fn, u32 life)

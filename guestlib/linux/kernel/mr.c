@@ -180,7 +180,7 @@ struct ib_mr *vnic_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 l
 
 	if (!mr->umem || flags & ~IB_MR_REREG_SUPPORTED)
 		return ERR_PTR(-EOPNOTSUPP);
-	/* The pages were pinned for the access of before. */
+	/* The pages are pinned for the old access rights. */
 	if (flags & IB_MR_REREG_ACCESS && !(flags & IB_MR_REREG_TRANS) &&
 	    ib_access_writable(access) && !mr->umem->writable)
 		return ERR_PTR(-EOPNOTSUPP);

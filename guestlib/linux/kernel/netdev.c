@@ -2,10 +2,10 @@
 /*
  * The Ethernet interface of a function, and the ib_device that belongs to it.
  *
- * The interface is the one whose permanent MAC address is the function's, in whatever
- * network namespace it is. It remains that one whatever its name, MAC address or namespace
- * become, and whatever is above it. The ib_device is unregistered when the interface is, or
- * when the NIC gives the function another MAC address.
+ * The interface is the one whose permanent MAC address is the function's, in any network
+ * namespace. It remains so when its name, MAC address or namespace change, and when other
+ * interfaces are put on it. The ib_device is unregistered when the interface is, or when the
+ * NIC gives the function another MAC address or transport.
  */
 #include <linux/etherdevice.h>
 #include <linux/if_arp.h>
@@ -106,8 +106,8 @@ static void vnic_netdev_join(struct vnic_fn *fn)
 }
 
 /*
- * Releases an interface that is being unregistered. The kernel waits for that, so it does
- * not depend on the NIC.
+ * Releases an interface that is being unregistered. The kernel waits for that, so this must not
+ * wait for the NIC.
  */
 void vnic_netdev_gone(struct vnic_fn *fn)
 {
@@ -115,11 +115,18 @@ void vnic_netdev_gone(struct vnic_fn *fn)
 		vnic_netdev_part(fn, "its interface was removed");
 }
 
-/* Registers the ib_device of a function that is up, if its interface is there. */
-void vnic_netdev_follow(struct vnic_fn *fn)
+/* Unregisters the ib_device if the function has changed while it was down. */
+void vnic_netdev_check(struct vnic_fn *fn)
 {
 	if (fn->ib && !ether_addr_equal(fn->netdev_mac, fn->mac))
 		vnic_netdev_part(fn, "the NIC gave the function another MAC address");
+	if (fn->ib && vnic_is_iwarp(&fn->ib->ibdev) != !!(fn->features & VNIC_FEATURE_IWARP))
+		vnic_netdev_part(fn, "the NIC gave the function another transport");
+}
+
+/* Registers the ib_device of a function that is up, if its interface is there. */
+void vnic_netdev_follow(struct vnic_fn *fn)
+{
 	if (!fn->ib)
 		vnic_netdev_join(fn);
 }
@@ -132,8 +139,11 @@ int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr)
 	bool ours = dev == READ_ONCE(fn->netdev);
 
 	switch (event) {
-	case NETDEV_REGISTER:
 	case NETDEV_CHANGEADDR:
+		if (ours && fn->features & VNIC_FEATURE_IWARP)
+			vnic_ib_event(fn, IB_EVENT_GID_CHANGE); /* the GID is the address */
+		fallthrough;
+	case NETDEV_REGISTER:
 		if (!READ_ONCE(fn->netdev) && vnic_netdev_fits(fn, dev))
 			vnic_fn_kick(fn);
 		break;

@@ -3,9 +3,9 @@
  * vnic: RDMA over Falcon for guests. The PCI device is the function itself (by vfio-user).
  *
  * Where QEMU has no vfio-user, the function's window is the shared memory of QEMU's
- * ivshmem-doorbell device. That id is everybody's, so it is none of the driver's: it is told
- * of it by new_id or driver_override of sysfs, and then takes a device only if its shared
- * memory begins as a window does.
+ * ivshmem-doorbell device. Other people use the id of that device, too, so the driver does not
+ * bind it by itself: new_id or driver_override of sysfs tells it to. It then takes a device only
+ * if its shared memory begins as a window does.
  */
 #include <linux/iommu.h>
 #include <linux/module.h>
@@ -36,6 +36,7 @@ static void vnic_init(struct vnic_fn *fn)
 	xa_init_flags(&fn->qps, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&fn->cqs, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&fn->srqs, XA_FLAGS_LOCK_IRQ);
+	xa_init(&fn->iw_listeners);
 	INIT_DELAYED_WORK(&fn->work, vnic_fn_work);
 	INIT_WORK(&fn->loss, vnic_loss_work);
 	INIT_WORK(&fn->flush, vnic_flush_work);
@@ -223,6 +224,7 @@ static void vnic_remove(struct pci_dev *pdev)
 	xa_destroy(&fn->qps);
 	xa_destroy(&fn->cqs);
 	xa_destroy(&fn->srqs);
+	xa_destroy(&fn->iw_listeners);
 	memunmap(fn->window);
 	pci_iounmap(pdev, fn->bar0);
 	kvfree(fn);

@@ -175,7 +175,10 @@ static int vnic_fill_send(struct vnic_send_wqe *w, const struct ib_send_wr *wr)
 		w->rkey = cpu_to_le32(rdma_wr(wr)->rkey);
 		break;
 	case IB_WR_RDMA_READ_WITH_INV:
-		w->imm = cpu_to_le32(wr->ex.invalidate_rkey);
+		if (wr->num_sge != 1)
+			return -EINVAL;
+		/* The key of the sink. That in ex is the one before in rdma_rw's requests. */
+		w->imm = cpu_to_le32(wr->sg_list[0].lkey);
 		w->remote_addr = cpu_to_le64(rdma_wr(wr)->remote_addr);
 		w->rkey = cpu_to_le32(rdma_wr(wr)->rkey);
 		break;

@@ -137,8 +137,10 @@ static int vnic_qp_forget(struct vnic_qp *qp)
 			    sizeof(p));
 }
 
-static bool vnic_qp_type_known(enum ib_qp_type type, bool user)
+static bool vnic_qp_type_known(const struct ib_device *ibdev, enum ib_qp_type type, bool user)
 {
+	if (vnic_is_iwarp(ibdev))
+		return type == IB_QPT_RC;
 	switch (type) {
 	case IB_QPT_GSI:
 	case IB_QPT_RC:
@@ -176,7 +178,7 @@ static int vnic_qp_make_queues(struct vnic_fn *fn, struct vnic_qp *qp,
 	return !uctx && qp->rq.area ? vnic_queue_keep(&qp->rq) : 0;
 }
 
-/* Makes the device's part, in a life, and notes its number. */
+/* Creates the queue pair in the device, in a life, and notes its number. */
 static int vnic_qp_enter(struct vnic_fn *fn, struct vnic_qp *qp,
 			 const struct ib_qp_init_attr *attr, u32 life, bool user)
 {
@@ -213,8 +215,8 @@ out:
 }
 
 /*
- * The core names no program for a target of an XRC domain either, which belongs to whoever opens
- * it. It has no work of its own, so it is none of the kernel's.
+ * The core passes no udata for an XRC target either, although programs own it. It has no work
+ * that would have to be flushed, so it is not treated as the kernel's.
  */
 static bool vnic_qp_of_kernel(const struct vnic_qp *qp, bool user)
 {
@@ -228,7 +230,8 @@ int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_u
 	struct ib_ucontext *uctx = NULL;
 	int err;
 
-	if (!vnic_qp_type_known(attr->qp_type, udata) || attr->create_flags || attr->rwq_ind_tbl)
+	if (!vnic_qp_type_known(ibqp->device, attr->qp_type, udata) || attr->create_flags ||
+	    attr->rwq_ind_tbl)
 		return -EOPNOTSUPP;
 	if (udata)
 		uctx = &rdma_udata_to_drv_context(udata, struct vnic_ucontext,
@@ -237,6 +240,7 @@ int vnic_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_u
 	qp->sig_all = attr->sq_sig_type == IB_SIGNAL_ALL_WR;
 	qp->state = IB_QPS_RESET;
 	mutex_init(&qp->state_lock);
+	spin_lock_init(&qp->iw.lock);
 	vnic_hold_init(&qp->hold);
 	err = vnic_qp_make_queues(fn, qp, attr, uctx);
 	if (err)
@@ -302,6 +306,7 @@ int vnic_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 		err = vnic_qp_leave(fn, qp);
 	if (err)
 		return err;
+	vnic_iw_close(qp); /* iw_cm lets go of the queue pair */
 	vnic_release(&qp->hold);
 	wait_for_completion(&qp->hold.gone);
 	if (kernel)
@@ -344,17 +349,81 @@ static int vnic_modify_params(struct vnic_qp *qp, const struct ib_qp_attr *attr,
 			 IB_QP_MIN_RNR_TIMER | IB_QP_SQ_PSN | IB_QP_MAX_DEST_RD_ATOMIC | \
 			 IB_QP_DEST_QPN)
 
+/* Carries out a change of a queue pair, whose state is to then. state_lock is held. */
+static int vnic_qp_change(struct vnic_qp *qp, const struct vnic_modify_qp *p, enum ib_qp_state to)
+{
+	struct vnic_fn *fn = to_fn(qp->ibqp.device);
+	bool kernel = rdma_is_kernel_res(&qp->ibqp.res);
+	int err;
+
+	err = vnic_command_in(fn, qp->life, VNIC_ADMIN_OP_MODIFY_QP, p, sizeof(*p), NULL, 0);
+	/* After a loss the kernel's queue pairs are in error, and go to these states. */
+	if (err == -EIO && kernel && (to == IB_QPS_ERR || to == IB_QPS_RESET))
+		err = 0;
+	if (err)
+		return err;
+	WRITE_ONCE(qp->state, to);
+	if (to == IB_QPS_ERR || to == IB_QPS_RESET)
+		vnic_iw_close(qp);
+	if (to == IB_QPS_RESET) {
+		if (kernel)
+			vnic_await_over(fn, qp->life);
+		vnic_queue_reset(&qp->sq);
+		vnic_queue_reset(&qp->rq);
+	}
+	return 0;
+}
+
+#define VNIC_IW_RIGHTS	(IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)
+
+/*
+ * Over iWARP the connection moves a queue pair to RTS, whatever its user asks for before, and
+ * what iw_cm calls SQD is the orderly end. The rights of the peer are those that regions give:
+ * rdma_cm sets none.
+ */
+static int vnic_modify_iw_qp(struct vnic_qp *qp, const struct ib_qp_attr *attr, int mask)
+{
+	struct vnic_modify_qp p = {
+		.qpn = cpu_to_le32(qp->qpn),
+		.mask = cpu_to_le32(IB_QP_STATE),
+		.state = attr->qp_state,
+	};
+	int err;
+
+	if (mask & (IB_QP_AV | IB_QP_DEST_QPN))
+		return -EOPNOTSUPP;
+	if (!(mask & IB_QP_STATE))
+		return 0;
+	switch (attr->qp_state) {
+	case IB_QPS_INIT:
+		p.mask = cpu_to_le32(IB_QP_STATE | IB_QP_ACCESS_FLAGS);
+		p.access = cpu_to_le32(VNIC_IW_RIGHTS);
+		break;
+	case IB_QPS_RTR:
+	case IB_QPS_RTS:
+		return 0;
+	case IB_QPS_SQD:
+		return vnic_iw_disconnect(qp);
+	default:
+		break;
+	}
+	mutex_lock(&qp->state_lock);
+	err = vnic_qp_change(qp, &p, attr->qp_state);
+	mutex_unlock(&qp->state_lock);
+	return err;
+}
+
 int vnic_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata)
 {
-	struct vnic_fn *fn = to_fn(ibqp->device);
 	struct vnic_qp *qp = to_vqp(ibqp);
-	bool kernel = rdma_is_kernel_res(&ibqp->res);
 	enum ib_qp_state from, to;
 	struct vnic_modify_qp p = {};
 	int err;
 
 	if (mask & ~VNIC_QP_ATTRS)
 		return -EOPNOTSUPP;
+	if (vnic_is_iwarp(ibqp->device))
+		return vnic_modify_iw_qp(qp, attr, mask);
 	mutex_lock(&qp->state_lock);
 	from = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : READ_ONCE(qp->state);
 	to = mask & IB_QP_STATE ? attr->qp_state : from;
@@ -364,21 +433,9 @@ int vnic_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 	err = vnic_modify_params(qp, attr, mask, &p);
 	if (err)
 		goto out;
-	err = vnic_command_in(fn, qp->life, VNIC_ADMIN_OP_MODIFY_QP, &p, sizeof(p), NULL, 0);
-	/* After a loss the kernel's queue pairs are in error, and go to these states. */
-	if (err == -EIO && kernel && (to == IB_QPS_ERR || to == IB_QPS_RESET))
-		err = 0;
-	if (err)
-		goto out;
-	if (mask & IB_QP_QKEY)
+	err = vnic_qp_change(qp, &p, to);
+	if (!err && mask & IB_QP_QKEY)
 		qp->qkey = attr->qkey;
-	WRITE_ONCE(qp->state, to);
-	if (to == IB_QPS_RESET) {
-		if (kernel)
-			vnic_await_over(fn, qp->life);
-		vnic_queue_reset(&qp->sq);
-		vnic_queue_reset(&qp->rq);
-	}
 out:
 	mutex_unlock(&qp->state_lock);
 	return err;
@@ -417,7 +474,8 @@ int vnic_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	attr->timeout = r.timeout;
 	attr->retry_cnt = r.retry_cnt;
 	attr->rnr_retry = r.rnr_retry;
-	vnic_query_address(&r.address, &attr->ah_attr);
+	if (!vnic_is_iwarp(ibqp->device))
+		vnic_query_address(&r.address, &attr->ah_attr);
 	if (qp->sq.area) {
 		attr->cap.max_send_wr = qp->sq.entries;
 		attr->cap.max_send_sge = qp->sq.max_sge;

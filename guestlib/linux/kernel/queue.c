@@ -8,13 +8,13 @@
 #define VNIC_LEAST_RECV		32
 #define VNIC_LARGEST_ENTRY	4096
 
-/* Memory for a queue of the size that q says. */
+/* Allocates memory of the size that q says. */
 struct vnic_area *vnic_queue_area(struct vnic_fn *fn, const struct vnic_queue *q)
 {
 	return vnic_area_alloc(fn, VNIC_QUEUE_HEADER_SIZE + ((size_t)q->entries << q->stride_log2));
 }
 
-/* Makes a queue of at least so many entries of at least so many bytes. */
+/* Makes a queue of at least that many entries, each of at least that many bytes. */
 int vnic_queue_make(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, size_t entry,
 		    struct ib_ucontext *uctx)
 {
@@ -37,7 +37,7 @@ int vnic_queue_make(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, size_
 	return err;
 }
 
-/* Makes a queue for receives of at least so many SGEs; the queue says how many fit. */
+/* Makes a queue for receives of at least that many SGEs; q->max_sge says how many fit. */
 int vnic_queue_make_recv(struct vnic_fn *fn, struct vnic_queue *q, u32 entries, u32 max_sge,
 			 struct ib_ucontext *uctx)
 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * What the loss of the device, and its return, mean for its objects.
+ * What happens to objects when the device is lost, and when it returns.
  *
  *   programs      they got IBV_EVENT_DEVICE_FATAL; their objects are gone
  *   the kernel    queue pairs are in error and all their work is flushed, after the device
  *                 has confirmed that it reaches no memory any more; protection domains,
- *                 completion queues, GIDs and the GSI queue pair come back with the device
+ *                 completion queues, GIDs, listeners over iWARP and the GSI queue pair come
+ *                 back with the device
  *
  * So a kernel user that lost its queue pairs makes new ones, as after any error of a
  * connection. The owner of the GSI queue pair, ib_mad, keeps it for as long as the ib_device
@@ -229,6 +230,20 @@ static int vnic_revive_gids(struct vnic_fn *fn)
 	return 0;
 }
 
+static int vnic_revive_listeners(struct vnic_fn *fn)
+{
+	struct iw_cm_id *id;
+	unsigned long port;
+	int err;
+
+	xa_for_each(&fn->iw_listeners, port, id) {
+		err = vnic_iw_listen(fn, port);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
 static int vnic_revive_all(struct vnic_fn *fn)
 {
 	struct vnic_pd *pd;
@@ -257,7 +272,7 @@ static int vnic_revive_all(struct vnic_fn *fn)
 		if (err)
 			return err;
 	}
-	return 0;
+	return vnic_revive_listeners(fn);
 }
 
 /* Makes again what the kernel keeps over a loss. */

@@ -4,6 +4,7 @@
 #include <linux/netdevice.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_mad.h>
+#include <rdma/iw_cm.h>
 
 #include "vnic.h"
 
@@ -40,10 +41,11 @@ static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *att
 	attr->max_qp = le32_to_cpu(l->max_qp);
 	attr->max_qp_wr = le32_to_cpu(l->max_qp_entries);
 	attr->device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD | IB_DEVICE_SYS_IMAGE_GUID |
-				 IB_DEVICE_RC_RNR_NAK_GEN | IB_DEVICE_PORT_ACTIVE_EVENT |
-				 IB_DEVICE_SRQ_RESIZE | IB_DEVICE_XRC |
+				 IB_DEVICE_PORT_ACTIVE_EVENT | IB_DEVICE_SRQ_RESIZE |
 				 IB_DEVICE_MEM_WINDOW | IB_DEVICE_MEM_WINDOW_TYPE_2B |
 				 IB_DEVICE_MEM_MGT_EXTENSIONS;
+	if (!vnic_is_iwarp(ibdev))
+		attr->device_cap_flags |= IB_DEVICE_RC_RNR_NAK_GEN | IB_DEVICE_XRC;
 	attr->kernel_cap_flags = IBK_LOCAL_DMA_LKEY;
 	attr->max_send_sge = le16_to_cpu(l->max_sge);
 	attr->max_recv_sge = le16_to_cpu(l->max_sge);
@@ -58,15 +60,17 @@ static int vnic_query_device(struct ib_device *ibdev, struct ib_device_attr *att
 	attr->atomic_cap = IB_ATOMIC_GLOB;
 	attr->masked_atomic_cap = IB_ATOMIC_GLOB;
 	attr->max_mw = le32_to_cpu(fn->counts.mws);
-	attr->max_ah = le32_to_cpu(fn->counts.ahs);
 	attr->max_srq = le32_to_cpu(fn->counts.srqs);
 	attr->max_srq_wr = attr->max_qp_wr;
 	attr->max_srq_sge = attr->max_recv_sge;
 	attr->max_fast_reg_page_list_len = VNIC_PAGE_LIST_ENTRIES;
-	attr->max_mcast_grp = le32_to_cpu(fn->counts.mcgs);
-	attr->max_mcast_qp_attach = attr->max_mcast_grp;
-	attr->max_total_mcast_qp_attach = attr->max_mcast_grp;
-	attr->max_pkeys = 1;
+	if (!vnic_is_iwarp(ibdev)) { /* datagrams */
+		attr->max_ah = le32_to_cpu(fn->counts.ahs);
+		attr->max_mcast_grp = le32_to_cpu(fn->counts.mcgs);
+		attr->max_mcast_qp_attach = attr->max_mcast_grp;
+		attr->max_total_mcast_qp_attach = attr->max_mcast_grp;
+		attr->max_pkeys = 1;
+	}
 	attr->max_dm_size = VNIC_MAX_DM_SIZE;
 	attr->local_ca_ack_delay = 15;
 	attr->timestamp_mask = U64_MAX;
@@ -91,8 +95,8 @@ static const struct vnic_speed {
 };
 
 /*
- * The slowest link that is at least as fast as the port. The register is read each time, since
- * no event reports another rate of the function. While the NIC is lost, the last rate stands.
+ * Reports the slowest link that is at least as fast as the port. The register is read each time,
+ * since no event reports a change of the rate. While the NIC is lost, the last rate is reported.
  */
 static void vnic_port_speed(struct vnic_fn *fn, struct ib_port_attr *attr)
 {
@@ -121,12 +125,16 @@ static int vnic_query_port(struct ib_device *ibdev, u32 port, struct ib_port_att
 	attr->max_mtu = IB_MTU_4096;
 	attr->active_mtu = mtu;
 	attr->phys_mtu = fn->mtu;
-	attr->gid_tbl_len = VNIC_GID_ENTRIES;
-	attr->ip_gids = true;
 	attr->port_cap_flags = IB_PORT_CM_SUP | IB_PORT_REINIT_SUP | IB_PORT_DEVICE_MGMT_SUP |
 			       IB_PORT_VENDOR_CLASS_SUP;
 	attr->max_msg_sz = 1U << 31;
-	attr->pkey_tbl_len = 1;
+	if (vnic_is_iwarp(ibdev)) {
+		attr->gid_tbl_len = 1;
+	} else {
+		attr->gid_tbl_len = VNIC_GID_ENTRIES;
+		attr->ip_gids = true;
+		attr->pkey_tbl_len = 1;
+	}
 	vnic_port_speed(fn, attr);
 	return 0;
 }
@@ -144,13 +152,22 @@ static int vnic_port_immutable(struct ib_device *ibdev, u32 port, struct ib_port
 	struct ib_port_attr attr;
 	int err;
 
-	im->core_cap_flags = RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP;
+	im->core_cap_flags = vnic_is_iwarp(ibdev) ? RDMA_CORE_PORT_IWARP :
+						    RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP;
 	err = ib_query_port(ibdev, port, &attr);
 	if (err)
 		return err;
 	im->pkey_tbl_len = attr.pkey_tbl_len;
 	im->gid_tbl_len = attr.gid_tbl_len;
-	im->max_mad_size = IB_MGMT_MAD_SIZE;
+	im->max_mad_size = vnic_is_iwarp(ibdev) ? 0 : IB_MGMT_MAD_SIZE;
+	return 0;
+}
+
+/* Over iWARP the one GID is the MAC address, by which rdma_cm finds the device. */
+static int vnic_query_gid(struct ib_device *ibdev, u32 port, int index, union ib_gid *gid)
+{
+	memset(gid, 0, sizeof(*gid));
+	ether_addr_copy(gid->raw, to_fn(ibdev)->netdev->dev_addr);
 	return 0;
 }
 
@@ -283,32 +300,23 @@ static const struct ib_device_ops vnic_ops = {
 	.uverbs_abi_ver = VNIC_USER_ABI_VERSION,
 	.device_group = &vnic_attr_group,
 
-	.add_gid = vnic_add_gid,
 	.alloc_dm = vnic_alloc_dm,
 	.alloc_hw_port_stats = vnic_alloc_hw_port_stats,
 	.alloc_mr = vnic_alloc_mr,
 	.alloc_mw = vnic_alloc_mw,
 	.alloc_pd = vnic_alloc_pd,
 	.alloc_ucontext = vnic_alloc_ucontext,
-	.alloc_xrcd = vnic_alloc_xrcd,
-	.attach_mcast = vnic_attach_mcast,
-	.create_ah = vnic_create_ah,
 	.create_cq = vnic_compat_create_cq,
 	.create_qp = vnic_create_qp,
 	.create_srq = vnic_create_srq,
-	.create_user_ah = vnic_create_ah,
 	.dealloc_dm = vnic_dealloc_dm,
 	.dealloc_mw = vnic_dealloc_mw,
 	.dealloc_pd = vnic_dealloc_pd,
 	.dealloc_ucontext = vnic_dealloc_ucontext,
-	.dealloc_xrcd = vnic_dealloc_xrcd,
-	.del_gid = vnic_del_gid,
 	.dereg_mr = vnic_dereg_mr,
-	.destroy_ah = vnic_destroy_ah,
 	.destroy_cq = vnic_destroy_cq,
 	.destroy_qp = vnic_destroy_qp,
 	.destroy_srq = vnic_destroy_srq,
-	.detach_mcast = vnic_detach_mcast,
 	.disassociate_ucontext = vnic_disassociate,
 	.get_dev_fw_str = vnic_fw_str,
 	.get_dma_mr = vnic_get_dma_mr,
@@ -325,9 +333,7 @@ static const struct ib_device_ops vnic_ops = {
 	.post_recv = vnic_post_recv,
 	.post_send = vnic_post_send,
 	.post_srq_recv = vnic_post_srq_recv,
-	.query_ah = vnic_query_ah,
 	.query_device = vnic_query_device,
-	.query_pkey = vnic_query_pkey,
 	.query_port = vnic_query_port,
 	.query_qp = vnic_query_qp,
 	.query_srq = vnic_query_srq,
@@ -338,15 +344,51 @@ static const struct ib_device_ops vnic_ops = {
 	.rereg_user_mr = vnic_rereg_user_mr,
 	.resize_user_cq = vnic_compat_resize_cq,
 
-	INIT_RDMA_OBJ_SIZE(ib_ah, vnic_ah, ibah),
 	INIT_RDMA_OBJ_SIZE(ib_cq, vnic_cq, ibcq),
 	INIT_RDMA_OBJ_SIZE(ib_mw, vnic_mw, ibmw),
 	INIT_RDMA_OBJ_SIZE(ib_pd, vnic_pd, ibpd),
 	INIT_RDMA_OBJ_SIZE(ib_qp, vnic_qp, ibqp),
 	INIT_RDMA_OBJ_SIZE(ib_srq, vnic_srq, ibsrq),
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, vnic_ucontext, ibucontext),
+};
+
+static const struct ib_device_ops vnic_roce_ops = {
+	.add_gid = vnic_add_gid,
+	.alloc_xrcd = vnic_alloc_xrcd,
+	.attach_mcast = vnic_attach_mcast,
+	.create_ah = vnic_create_ah,
+	.create_user_ah = vnic_create_ah,
+	.dealloc_xrcd = vnic_dealloc_xrcd,
+	.del_gid = vnic_del_gid,
+	.destroy_ah = vnic_destroy_ah,
+	.detach_mcast = vnic_detach_mcast,
+	.query_ah = vnic_query_ah,
+	.query_pkey = vnic_query_pkey,
+
+	INIT_RDMA_OBJ_SIZE(ib_ah, vnic_ah, ibah),
 	INIT_RDMA_OBJ_SIZE(ib_xrcd, vnic_xrcd, ibxrcd),
 };
+
+static const struct ib_device_ops vnic_iwarp_ops = {
+	.iw_accept = vnic_iw_accept,
+	.iw_add_ref = vnic_iw_add_ref,
+	.iw_connect = vnic_iw_connect,
+	.iw_create_listen = vnic_iw_create_listen,
+	.iw_destroy_listen = vnic_iw_destroy_listen,
+	.iw_get_qp = vnic_iw_get_qp,
+	.iw_reject = vnic_iw_reject,
+	.iw_rem_ref = vnic_iw_rem_ref,
+	.query_gid = vnic_query_gid,
+};
+
+/* Over iWARP ports are those of TCP at the function's address: nothing maps them. */
+static void vnic_be_iwarp(struct ib_device *dev, const struct net_device *netdev)
+{
+	dev->node_type = RDMA_NODE_RNIC;
+	strscpy(dev->iw_ifname, netdev->name, sizeof(dev->iw_ifname));
+	dev->iw_driver_flags = IW_F_NO_PORT_MAP;
+	ib_set_device_ops(dev, &vnic_iwarp_ops);
+}
 
 struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netdev)
 {
@@ -358,19 +400,24 @@ struct vnic_ibdev *vnic_ib_register(struct vnic_fn *fn, struct net_device *netde
 		return ERR_PTR(-ENOMEM);
 	v->fn = fn;
 	dev = &v->ibdev;
-	dev->node_type = RDMA_NODE_IB_CA;
 	dev->phys_port_cnt = 1;
 	dev->num_comp_vectors = max(1U, fn->num_event_queues);
 	dev->local_dma_lkey = VNIC_RESERVED_LKEY;
 	dev->node_guid = cpu_to_be64(le64_to_cpu(fn->limits.node_guid));
 	dev->dev.parent = &fn->pdev->dev;
 	strscpy(dev->node_desc, "vnic", sizeof(dev->node_desc));
-	/* A program rings its doorbells by these, with an empty list. */
+	/* Programs ring doorbells by these calls, with an empty list of requests. */
 	dev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
 				BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
 				BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV);
 	dev->driver_def = vnic_uapi;
 	ib_set_device_ops(dev, &vnic_ops);
+	if (fn->features & VNIC_FEATURE_IWARP) {
+		vnic_be_iwarp(dev, netdev);
+	} else {
+		dev->node_type = RDMA_NODE_IB_CA;
+		ib_set_device_ops(dev, &vnic_roce_ops);
+	}
 	err = ib_device_set_netdev(dev, netdev, 1);
 	if (err)
 		goto err_device;
@@ -390,7 +437,7 @@ void vnic_ib_unregister(struct vnic_ibdev *v)
 	ib_dealloc_device(&v->ibdev);
 }
 
-/* An event of the port or of the whole device; from any context. */
+/* Dispatches an event of the port or of the whole device; from any context. */
 void vnic_ib_event(struct vnic_fn *fn, enum ib_event_type type)
 {
 	struct ib_event ev = { .event = type, .element.port_num = 1 };

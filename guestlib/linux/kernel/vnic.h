@@ -7,9 +7,10 @@
  *   function.c    session, registers, state; loss and recovery
  *   netdev.c      the function's Ethernet interface
  *   event.c       completion and asynchronous events
- *   recover.c     what the kernel's objects are after a loss
+ *   recover.c     loss and return of the kernel's objects
  *   verbs.c       the ib_device: device, port, contexts, protection domains
  *   counters.c post.c dm.c mr.c qp.c srq.c cq.c gid.c    its other objects
+ *   iwcm.c        connections over iWARP
  *   queue.c       memory of send, receive and shared receive queues
  *   admin.c       commands and their completions
  *   control.c     messages and registers, over the rings of the window
@@ -20,6 +21,7 @@
 #define VNIC_H
 
 #include <linux/completion.h>
+#include <linux/in6.h>
 #include <linux/interrupt.h>
 #include <linux/pci.h>
 #include <linux/semaphore.h>
@@ -38,9 +40,11 @@
 #define VNIC_MAX_DM_SIZE	SZ_1M /* of a function */
 #define VNIC_PAGE_SIZES	GENMASK_ULL(VNIC_MAX_PAGE_SHIFT, VNIC_MIN_PAGE_SHIFT)
 
+struct iw_cm_conn_param;
+struct iw_cm_id;
 struct vnic_fn;
 
-/* What the layers below tell those above. */
+/* What the lower layers report to the upper ones. */
 struct vnic_handlers {
 	/* The session is over; why is NULL if the driver itself ends it. From any context. */
 	void (*lost)(struct vnic_fn *fn, const char *why);
@@ -138,8 +142,9 @@ struct vnic_fn {
 	struct vnic_object_counts counts;
 	u64 features;
 	u32 mtu;
-	u32 speed; /* Mbit/s, as it was said last */
+	u32 speed; /* Mbit/s, as last read */
 	u8 mac[ETH_ALEN];
+	struct in6_addr gid; /* the function's address */
 	bool link_up;
 	atomic_long_t dm_used; /* bytes of device memory */
 
@@ -159,6 +164,7 @@ struct vnic_fn {
 	struct mutex kernel_lock;
 	struct list_head kernel_pds, kernel_cqs, kernel_qps;
 	struct vnic_gid gids[VNIC_GID_ENTRIES]; /* under kernel_lock */
+	struct xarray iw_listeners; /* struct iw_cm_id by TCP port; changed under kernel_lock */
 	struct work_struct loss;
 	struct work_struct flush;
 	struct workqueue_struct *loss_wq;
@@ -178,7 +184,7 @@ struct vnic_fn {
 	u8 netdev_mac[ETH_ALEN];   /* the function's when netdev was found */
 };
 
-/* Memory that the device was told of: life says in which life; 0 if it never was. */
+/* Memory that the device may reach: since which life; 0 if it was never told of it. */
 struct vnic_memory {
 	struct list_head link; /* in kept */
 	u32 life;
@@ -304,6 +310,21 @@ struct vnic_queue {
 	u32 completed;
 };
 
+enum vnic_iw_state {
+	VNIC_IW_NONE,
+	VNIC_IW_CALLING,
+	VNIC_IW_ACCEPTING,
+	VNIC_IW_OPEN,
+};
+
+/* The connection of a queue pair over iWARP. */
+struct vnic_iw {
+	spinlock_t lock; /* what follows, and the order of the events for iw_cm */
+	enum vnic_iw_state state;
+	struct iw_cm_id *id; /* held; NULL if there is no connection */
+	u32 cmid; /* the device's number of it, or of the one before */
+};
+
 struct vnic_qp {
 	struct ib_qp ibqp;
 	struct vnic_hold hold;
@@ -315,6 +336,7 @@ struct vnic_qp {
 	u32 life;
 	bool lost; /* the kernel's: what is posted is flushed */
 	u32 qkey;
+	struct vnic_iw iw;
 	struct list_head kernel, sender, receiver;
 	struct vnic_queue sq;
 	struct vnic_queue rq;
@@ -372,6 +394,11 @@ static inline struct vnic_fn *to_fn(struct ib_device *ibdev)
 	return to_vibdev(ibdev)->fn;
 }
 
+static inline bool vnic_is_iwarp(const struct ib_device *ibdev)
+{
+	return ibdev->node_type == RDMA_NODE_RNIC;
+}
+
 static inline void vnic_hold_init(struct vnic_hold *h)
 {
 	refcount_set(&h->refs, 1);
@@ -384,7 +411,7 @@ static inline void vnic_release(struct vnic_hold *h)
 		complete(&h->gone);
 }
 
-/* Removes the number of an object, unless it is another's by now. */
+/* Removes the number of an object, unless another object has it by now. */
 static inline void vnic_forget(struct xarray *objects, u32 number, struct vnic_hold *h)
 {
 	xa_lock_irq(objects);
@@ -415,7 +442,7 @@ static inline struct vnic_hold *vnic_find(struct xarray *objects, u32 number)
 	return vnic_find_from(objects, &n, n);
 }
 
-/* Has the function's work look at the function. */
+/* Queues the function's work. */
 static inline void vnic_fn_kick(struct vnic_fn *fn)
 {
 	if (!READ_ONCE(fn->stopping))
@@ -528,6 +555,21 @@ int vnic_alloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata);
 int vnic_dealloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata);
 int vnic_xrcd_number(struct ib_xrcd *xrcd, u32 life, __le32 *number);
 
+/* iwcm.c */
+struct ib_qp *vnic_iw_get_qp(struct ib_device *ibdev, int qpn);
+void vnic_iw_add_ref(struct ib_qp *qp);
+void vnic_iw_rem_ref(struct ib_qp *qp);
+int vnic_iw_connect(struct iw_cm_id *id, struct iw_cm_conn_param *param);
+int vnic_iw_accept(struct iw_cm_id *id, struct iw_cm_conn_param *param);
+int vnic_iw_reject(struct iw_cm_id *id, const void *data, u8 len);
+int vnic_iw_create_listen(struct iw_cm_id *id, int backlog);
+int vnic_iw_destroy_listen(struct iw_cm_id *id);
+int vnic_iw_listen(struct vnic_fn *fn, u16 port);
+int vnic_iw_disconnect(struct vnic_qp *qp);
+void vnic_iw_close(struct vnic_qp *qp);
+void vnic_iw_lose(struct vnic_fn *fn);
+void vnic_iw_event(struct vnic_fn *fn, const struct vnic_async_event *ev);
+
 /* qp.c */
 int vnic_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata);
 int vnic_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
@@ -591,6 +633,7 @@ void vnic_async_event(struct vnic_fn *fn, const struct vnic_async_event *ev);
 
 /* netdev.c */
 void vnic_netdev_gone(struct vnic_fn *fn);
+void vnic_netdev_check(struct vnic_fn *fn);
 void vnic_netdev_follow(struct vnic_fn *fn);
 void vnic_netdev_part(struct vnic_fn *fn, const char *why);
 int vnic_netdev_event(struct notifier_block *nb, unsigned long event, void *ptr);

@@ -129,13 +129,13 @@ void vnic_window_start(struct vnic_fn *fn)
 		fn->event_queues[i].consumer = 0;
 }
 
-/* Has the device read the bell ring: a posted write, from any context. */
+/* Tells the device to read the bell ring, by a posted write; from any context. */
 static void vnic_bell(struct vnic_fn *fn)
 {
 	writel(0, fn->bar0 + VNIC_WINDOW_DOORBELL);
 }
 
-/* Has the device read the control block. */
+/* Tells the device to read the control block. */
 void vnic_control_bell(struct vnic_fn *fn)
 {
 	writel(VNIC_WINDOW_DOORBELL_CONTROL, fn->bar0 + VNIC_WINDOW_DOORBELL);
@@ -153,9 +153,9 @@ static u32 vnic_bells_taken(const struct vnic_bells *b)
 }
 
 /*
- * Waits until the bell ring has room beside so many records that are kept for others. A
- * device that takes no record for ten seconds is lost. Returns false if it is lost, or if
- * the calling process is being killed.
+ * Waits until the bell ring has room for a record, and for @kept more that are left to
+ * others. A device that takes no record for ten seconds is lost. Returns false if it is lost, or
+ * if the calling process is being killed.
  */
 bool vnic_bells_room(struct vnic_fn *fn, u32 kept)
 {

@@ -201,8 +201,7 @@ int vnic_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
 	uint32_t producer;
 	int err = 0;
 
-	if (!qp->sq.map.base || ibqp->state == IBV_QPS_RESET || ibqp->state == IBV_QPS_INIT ||
-	    ibqp->state == IBV_QPS_RTR) {
+	if (!qp->sq.map.base || !vnic_may_send(ibqp)) {
 		*bad = wr;
 		return EINVAL;
 	}

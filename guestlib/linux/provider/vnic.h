@@ -187,6 +187,17 @@ static inline struct vnic_qp *to_vqp_ex(struct ibv_qp_ex *obj)
 	return container_of(obj, struct vnic_qp, ibv.qp_ex);
 }
 
+/*
+ * Nothing is sent before RTS. Over iWARP the kernel's connection manager moves a queue pair there,
+ * of which libibverbs hears nothing: the device keeps what is posted before.
+ */
+static inline bool vnic_may_send(const struct ibv_qp *qp)
+{
+	if (qp->context->device->transport_type == IBV_TRANSPORT_IWARP)
+		return qp->state != IBV_QPS_RESET;
+	return qp->state >= IBV_QPS_RTS;
+}
+
 static inline struct vnic_srq *to_vsrq(struct ibv_srq *obj)
 {
 	return container_of(obj, struct vnic_srq, ibv.srq);

@@ -11,8 +11,7 @@ static void vnic_wr_start(struct ibv_qp_ex *ibqp)
 
 	vnic_lock(&qp->sq.lock);
 	qp->building = qp->sq.producer;
-	/* Nothing is sent before RTS. */
-	qp->error = qp->ibv.qp.state < IBV_QPS_RTS ? EINVAL : 0;
+	qp->error = vnic_may_send(&qp->ibv.qp) ? 0 : EINVAL;
 	qp->wqe = NULL;
 }
 
