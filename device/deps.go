@@ -26,7 +26,7 @@ type Attachment struct {
 // Deps holds what a NIC gets from its caller. The NIC takes over Uplink, Attachments and Capture:
 // Run closes them, and NewNIC closes them when it fails.
 type Deps struct {
-	Uplink tap.Port     // nil: open a TAP by the configuration
+	Uplink tap.Uplink   // nil: open a TAP by the configuration
 	TAPs   tap.Keeper   // keeps the TAPs of the uplink and the ports; nil: they end with the NIC
 	Guests ports.Guests // ports in the memory of guests; nil: none
 	// GuestMemory returns how much of guests' memory is mapped, in how many maps, and how often a

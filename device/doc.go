@@ -2,7 +2,7 @@
 // uplink, the links to peers, the control API.
 //
 //	guests ─▶ guest.Stream ─▶ NIC ──┐                       ┌─▶ cmlink ◀─▶ other NICs
-//	                                ├─▶ shard.Shard ◀─▶ thread ◀─▶ uplink (tap.Port)
+//	                                ├─▶ shard.Shard ◀─▶ thread ◀─▶ uplink (tap.Uplink)
 //	control API ─▶ controller.API ──┘        └─▶ ports ◀─▶ devices of functions' ports
 //
 // The NIC's work is done in the packages below: a shard in device/shard, the thread around it in

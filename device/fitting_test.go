@@ -40,7 +40,7 @@ func (w *windowing) GiveWindow(id pfvf.ID, cid uint32) error {
 
 // stubbornPort is an unused port whose device cannot be removed.
 type stubbornPort struct {
-	gateway.Port
+	gateway.Device
 	fd int
 }
 

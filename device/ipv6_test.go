@@ -35,7 +35,7 @@ func testIPv6OverTAPs(t *testing.T, outer, inner int) {
 	}
 	path := filepath.Join(t.TempDir(), "vbr0.pcapng")
 	var sniffer *capture.Sniffer
-	w := newWorldWith(t, func(name string) (tap.Port, error) {
+	w := newWorldWith(t, func(name string) (tap.Uplink, error) {
 		p, err := tap.Open(tap.Config{Name: name, MTU: devicetest.MTU, Bridge: "vbr0", Backend: tap.BackendNative})
 		if err == nil && sniffer == nil {
 			sniffer, err = capture.Sniff(name, path)

@@ -154,27 +154,27 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// slowPort takes few frames at a time and sometimes none.
-type slowPort struct {
-	tap.Port
+// slowUplink takes few frames at a time and sometimes none.
+type slowUplink struct {
+	tap.Uplink
 	calls int
 }
 
-func (p *slowPort) Write(frames [][]byte, more bool) (int, error) {
+func (p *slowUplink) Write(frames [][]byte, more bool) (int, error) {
 	p.calls++
 	if p.calls%3 == 0 {
 		return 0, nil
 	}
-	return p.Port.Write(frames[:min(len(frames), 2)], more)
+	return p.Uplink.Write(frames[:min(len(frames), 2)], more)
 }
 
 // TestSlowUplink checks that an uplink that takes little at a time slows the NIC down and loses
 // nothing.
 func TestSlowUplink(t *testing.T) {
 	sw := fabric.New(devicetest.MTU)
-	w := newWorldOn(t, func(name string) (tap.Port, error) {
+	w := newWorldOn(t, func(name string) (tap.Uplink, error) {
 		p, err := sw.Port(name)
-		return &slowPort{Port: p}, err
+		return &slowUplink{Uplink: p}, err
 	})
 	testOperations(t, w)
 	if n := w.counter(0, "falcon.resyncs_sent"); n != 0 {

@@ -26,7 +26,7 @@ func TestOperationsOverTAPs(t *testing.T) {
 				if err := tap.NewBridge("vbr0", devicetest.MTU); err != nil {
 					t.Fatal(err)
 				}
-				testOperations(t, newWorldOn(t, func(name string) (tap.Port, error) {
+				testOperations(t, newWorldOn(t, func(name string) (tap.Uplink, error) {
 					return tap.Open(tap.Config{Name: name, MTU: devicetest.MTU, Bridge: "vbr0", Backend: backend})
 				}))
 			})

@@ -116,7 +116,7 @@ func besidePorts(t testing.TB, change func(i int, c *config.Config), f func(w *w
 		}
 		namespaces := [2]*namespace{newNamespace(t, "vp1"), newNamespace(t, "vp2")}
 		var cfgs [2]*config.Config
-		uplink := func(name string) (tap.Port, error) { return openTAP(cfgs[name[3]-'1'], nil) }
+		uplink := func(name string) (tap.Uplink, error) { return openTAP(cfgs[name[3]-'1'], nil) }
 		w := newWorldWith(t, uplink, func(i int, c *config.Config) {
 			cfgs[i] = c
 			u := &c.Uplink

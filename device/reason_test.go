@@ -81,13 +81,13 @@ func TestFaultIsReadable(t *testing.T) {
 	a.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 9000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
 }
 
-// damagingPort damages the last byte, a byte of the seal, of large frames while on.
-type damagingPort struct {
-	tap.Port
+// damagingUplink damages the last byte, a byte of the seal, of large frames while on.
+type damagingUplink struct {
+	tap.Uplink
 	on *atomic.Int32 // number of frames still to damage
 }
 
-func (p *damagingPort) Write(frames [][]byte, more bool) (int, error) {
+func (p *damagingUplink) Write(frames [][]byte, more bool) (int, error) {
 	for i, f := range frames {
 		if len(f) > 1000 && p.on.Add(-1) >= 0 {
 			bad := append([]byte(nil), f...)
@@ -95,7 +95,7 @@ func (p *damagingPort) Write(frames [][]byte, more bool) (int, error) {
 			frames[i] = bad
 		}
 	}
-	return p.Port.Write(frames, more)
+	return p.Uplink.Write(frames, more)
 }
 
 // TestDamageIsCounted checks that damaged frames are dropped, counted and sent again, and that the
@@ -103,9 +103,9 @@ func (p *damagingPort) Write(frames [][]byte, more bool) (int, error) {
 func TestDamageIsCounted(t *testing.T) {
 	sw := fabric.New(devicetest.MTU)
 	var damage atomic.Int32
-	w := newWorldOn(t, func(name string) (tap.Port, error) {
+	w := newWorldOn(t, func(name string) (tap.Uplink, error) {
 		p, err := sw.Port(name)
-		return &damagingPort{p, &damage}, err
+		return &damagingUplink{p, &damage}, err
 	})
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
 	connect(t, a, b, 1)

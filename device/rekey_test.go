@@ -23,7 +23,7 @@ func TestRotateOverTAPs(t *testing.T) {
 			t.Fatal(err)
 		}
 		every := time.Second
-		w := newWorldWith(t, func(name string) (tap.Port, error) {
+		w := newWorldWith(t, func(name string) (tap.Uplink, error) {
 			return tap.Open(tap.Config{Name: name, MTU: devicetest.MTU, Bridge: "vbr0", Backend: tap.BackendNative})
 		}, func(i int, c *config.Config) {
 			if i == 0 {

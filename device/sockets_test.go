@@ -35,7 +35,7 @@ func onSockets(t testing.TB, v6 bool, change func(i int, c *config.Config)) *wor
 		at[i] = c.LocalAddr().(*net.UDPAddr).AddrPort()
 		c.Close()
 	}
-	none := func(string) (tap.Port, error) { return nil, nil }
+	none := func(string) (tap.Uplink, error) { return nil, nil }
 	return newWorldWith(t, none, func(i int, c *config.Config) {
 		c.Uplink = config.Uplink{
 			Type: config.UplinkUDP, Listen: at[i], MTU: c.Uplink.MTU, Speed: c.Uplink.Speed, Superframes: config.SuperframesAuto, ProbeMTU: config.ProbeMTUOff, Impair: c.Uplink.Impair,

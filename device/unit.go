@@ -19,7 +19,7 @@ import (
 type unit struct {
 	*shard.Shard
 	thread *thread.Thread
-	uplink tap.Port
+	uplink tap.Uplink
 	ports  *ports.Set
 
 	impair [thread.Directions]config.Impairment // impairment of the whole uplink; owned by the thread
@@ -57,7 +57,7 @@ func (us units) listen(cfg *config.Config) error {
 }
 
 // share gives each unit its part of the uplink, which the units own from then on.
-func (us units) share(cfg *config.Config, whole tap.Port, log *slog.Logger) error {
+func (us units) share(cfg *config.Config, whole tap.Uplink, log *slog.Logger) error {
 	if got := whole.MTU(); got < cfg.Uplink.MTU {
 		return fmt.Errorf("uplink %s has an MTU of %d bytes, uplink.mtu asks for %d", whole.Name(), got, cfg.Uplink.MTU)
 	}
@@ -81,7 +81,7 @@ func (us units) share(cfg *config.Config, whole tap.Port, log *slog.Logger) erro
 	return nil
 }
 
-func openTAP(c *config.Config, keeper tap.Keeper) (tap.Port, error) {
+func openTAP(c *config.Config, keeper tap.Keeper) (tap.Uplink, error) {
 	u := &c.Uplink
 	if u.Backend == config.BackendMemory {
 		return nil, errors.New("uplink.backend memory works only inside one process, as in vnic demo --no-vm; use native or water")

@@ -28,7 +28,7 @@ func onTAPs(t testing.TB, superframes [2]string, f func(w *world), change ...fun
 			t.Fatal(err)
 		}
 		var cfgs [2]*config.Config
-		uplink := func(name string) (tap.Port, error) {
+		uplink := func(name string) (tap.Uplink, error) {
 			for _, c := range cfgs {
 				if c != nil && c.NIC.Name == name {
 					return openTAP(c, nil)

@@ -41,7 +41,7 @@ func testContext(t testing.TB) context.Context {
 // TCP.
 type world struct {
 	t       testing.TB
-	uplink  func(name string) (tap.Port, error)
+	uplink  func(name string) (tap.Uplink, error)
 	nics    [2]*NIC
 	sockets [2]string
 	stop    [2]func() error
@@ -54,7 +54,7 @@ func newWorld(t testing.TB) *world {
 	return newWorldOn(t, fabric.New(devicetest.MTU).Port)
 }
 
-func newWorldOn(t testing.TB, uplink func(name string) (tap.Port, error)) *world {
+func newWorldOn(t testing.TB, uplink func(name string) (tap.Uplink, error)) *world {
 	t.Helper()
 	return newWorldWith(t, uplink, func(int, *config.Config) {})
 }
@@ -87,7 +87,7 @@ func (w *world) shake() {
 }
 
 // newWorldWith lets the caller change the configurations.
-func newWorldWith(t testing.TB, uplink func(name string) (tap.Port, error), change func(i int, c *config.Config)) *world {
+func newWorldWith(t testing.TB, uplink func(name string) (tap.Uplink, error), change func(i int, c *config.Config)) *world {
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{t: t, uplink: uplink, helloTimeout: testTime}

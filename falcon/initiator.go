@@ -329,7 +329,7 @@ func (ini *initiator) expired(now Time) {
 
 // onPullData receives the response to a pull, which completes it (Falcon §8.4.3.2).
 func (ini *initiator) onPullData(now Time, h *wire.Header, payload []byte) wire.Drop {
-	if d := ini.rx.data.check(h.PSN); d != wire.DropNone {
+	if d := ini.rx.data.classify(h.PSN); d != wire.DropNone {
 		ini.rx.coalesce(now, wholePacket)
 		return d
 	}

@@ -213,7 +213,7 @@ func (c *Conn) onResync(now Time, r *wire.Resync) wire.Drop {
 	if r.Original == wire.TypePullRequest {
 		w = &c.rx.requests
 	}
-	d := w.check(r.PSN)
+	d := w.classify(r.PSN)
 	switch d {
 	case wire.DropNone:
 	case wire.DropDuplicate:

@@ -70,7 +70,7 @@ func (tgt *target) onPush(now Time, h *wire.Header, payload []byte) wire.Drop {
 	if len(payload) > tgt.conn.cfg.MTU {
 		return wire.DropLength
 	}
-	switch d := tgt.rx.data.check(h.PSN); d {
+	switch d := tgt.rx.data.classify(h.PSN); d {
 	case wire.DropNone:
 	case wire.DropDuplicate:
 		return tgt.onPushAgain(now, h, payload)
@@ -162,7 +162,7 @@ func (tgt *target) onPullRequest(now Time, m *wire.PullRequest, payload []byte) 
 	if len(payload) > MaxPullHeader {
 		return wire.DropLength
 	}
-	if d := tgt.rx.requests.check(h.PSN); d != wire.DropNone {
+	if d := tgt.rx.requests.classify(h.PSN); d != wire.DropNone {
 		tgt.rx.coalesce(now, wholePacket)
 		return d
 	}

@@ -50,9 +50,9 @@ type rxWindow struct {
 	acked, received wire.Bitmap128
 }
 
-// check applies Falcon §9.2.2.4. DropDuplicate means that the PSN was received, acknowledged or
+// classify applies Falcon §9.2.2.4. DropDuplicate means that the PSN was received, acknowledged or
 // not.
-func (w *rxWindow) check(psn uint32) wire.Drop {
+func (w *rxWindow) classify(psn uint32) wire.Drop {
 	n := psn - w.base
 	switch {
 	case int32(n) < 0:

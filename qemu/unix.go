@@ -364,6 +364,7 @@ func readPreamble(conn *net.UnixConn, fds *fdpass.FDs) ([]clientRegion, error) {
 	return rs, nil
 }
 
+// check refuses a region that no memory can have, or that overlaps one of those before it.
 func (r clientRegion) check(before []clientRegion) error {
 	_, wraps := bits.Add64(r.addr, r.size, 0)
 	end, offsetWraps := bits.Add64(r.offset, r.size, 0)

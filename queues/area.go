@@ -51,8 +51,8 @@ func (a *Area) Len() uint64 { return a.length }
 // Footprint returns the bytes of host memory that the area's page list takes.
 func (a *Area) Footprint() int { return a.pages.Footprint() }
 
-// check returns an error unless n bytes at off lie in the area.
-func (a *Area) check(off uint64, n int) error {
+// checkRange returns an error unless n bytes at off lie in the area.
+func (a *Area) checkRange(off uint64, n int) error {
 	if off > a.length || uint64(n) > a.length-off {
 		return fault(off, n, WhyOutside)
 	}
@@ -72,7 +72,7 @@ func (a *Area) addr(off, want uint64) (addr, n uint64) {
 // ReadAt copies len(dst) bytes at off to dst. The errors of this and all methods below are
 // *FaultError.
 func (a *Area) ReadAt(off uint64, dst []byte) error {
-	if err := a.check(off, len(dst)); err != nil {
+	if err := a.checkRange(off, len(dst)); err != nil {
 		return err
 	}
 	for len(dst) > 0 {
@@ -88,7 +88,7 @@ func (a *Area) ReadAt(off uint64, dst []byte) error {
 
 // WriteAt copies src to off. If a page in the middle fails, the pages before it have been written.
 func (a *Area) WriteAt(off uint64, src []byte) error {
-	if err := a.check(off, len(src)); err != nil {
+	if err := a.checkRange(off, len(src)); err != nil {
 		return err
 	}
 	for len(src) > 0 {
@@ -104,7 +104,7 @@ func (a *Area) WriteAt(off uint64, src []byte) error {
 
 // word returns the device address of size bytes at off.
 func (a *Area) word(off uint64, size int) (uint64, error) {
-	if err := a.check(off, size); err != nil {
+	if err := a.checkRange(off, size); err != nil {
 		return 0, err
 	}
 	addr, n := a.addr(off, uint64(size))

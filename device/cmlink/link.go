@@ -78,7 +78,7 @@ func (l *Link) Use(id *Identity) { l.shared.identity.Store(id) }
 
 // Set adds a peer, or changes the address of one: if this NIC dials it, it does so again.
 func (l *Link) Set(c Peer) error {
-	if err := l.check(&c); err != nil {
+	if err := l.checkPeer(&c); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -128,8 +128,8 @@ func (l *Link) all() []*peer {
 	return slices.Collect(maps.Values(l.peers))
 }
 
-// check checks a peer and completes it.
-func (l *Link) check(c *Peer) error {
+// checkPeer checks a peer and completes it.
+func (l *Link) checkPeer(c *Peer) error {
 	self := l.shared.identity.Load()
 	if c.Identity == "" {
 		c.Identity = URI(self.Domain, c.Name)

@@ -15,8 +15,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Shard is a shard as the core sees it. Its methods run on the shard's thread.
-type Shard interface {
+// Orders is a shard as the core sees it: what the core can make it do (shard.Orders). Its methods
+// run on the shard's thread.
+type Orders interface {
 	Answer(now vtime.Time, a *conn.Answer)
 	Decide(now vtime.Time, d *conn.Decision)
 	// TakeKey stores the key that a peer wants packets to it sealed with.
@@ -54,7 +55,7 @@ type Shard interface {
 }
 
 // Order is one call that the core makes to a shard.
-type Order func(to Shard, now vtime.Time)
+type Order func(to Orders, now vtime.Time)
 
 // Deliver passes orders to a shard, in order. The caller may reuse the list after it returns.
 type Deliver func(list []Order)

@@ -32,9 +32,9 @@ type CoreConfig struct {
 // Core holds the per-NIC state that shards share: the connection manager and what it knows of
 // peers, the keys that peers seal with, the functions and ports that peers are told of, the routes
 // of plain IP, and the pools that shards lease credits from. The core decides; shards carry out its
-// orders (Shard).
+// Orders.
 //
-//	shards, Client ┐                      ┌▶ Client ─▶ Shard, on the shard's thread
+//	shards, Client ┐                      ┌▶ Client ─▶ Orders, on the shard's thread
 //	peers' mail ───┼▶ Box ─▶ Step ────────┼▶ messages for peers
 //	Ask ───────────┘   conn.Manager, Keys └▶ answers
 //
@@ -155,12 +155,12 @@ type shardsOf struct{ k *Core }
 
 // Answer implements conn.Shards.
 func (s shardsOf) Answer(shard int, a conn.Answer) {
-	s.k.clients[shard].tell(func(to Shard, now vtime.Time) { to.Answer(now, &a) })
+	s.k.clients[shard].tell(func(to Orders, now vtime.Time) { to.Answer(now, &a) })
 }
 
 // Decide implements conn.Shards.
 func (s shardsOf) Decide(shard int, d conn.Decision) {
-	s.k.clients[shard].tell(func(to Shard, now vtime.Time) { to.Decide(now, &d) })
+	s.k.clients[shard].tell(func(to Orders, now vtime.Time) { to.Decide(now, &d) })
 }
 
 // all sends an order to every shard.
@@ -180,7 +180,7 @@ func (k *Core) Resolve(_ vtime.Time, addr netip.AddrPort) {
 
 func (k *Core) resolveAll() {
 	for _, addr := range k.resolve {
-		k.all(func(to Shard, now vtime.Time) { to.Resolve(now, addr) })
+		k.all(func(to Orders, now vtime.Time) { to.Resolve(now, addr) })
 	}
 	k.resolve = k.resolve[:0]
 }
@@ -209,7 +209,7 @@ func (p peerKeys) Receive(c *cm.Params) (conn.Receiving, error) {
 // ForgetSAs implements conn.PeerKeys.
 func (p peerKeys) ForgetSAs(peer cm.PeerID) {
 	p.k.Keys.ForgetPeer(peer)
-	p.k.all(func(to Shard, _ vtime.Time) { to.ForgetKeys(peer) })
+	p.k.all(func(to Orders, _ vtime.Time) { to.ForgetKeys(peer) })
 }
 
 // HandleKeys implements conn.PeerKeys.
@@ -218,7 +218,7 @@ func (p peerKeys) HandleKeys(now vtime.Time, o *cm.Output) {
 	switch o.Kind {
 	case cm.OutRekey:
 		if int(u.Shard) < len(p.k.clients) { // the shard that seals with this key
-			p.k.clients[u.Shard].tell(func(to Shard, now vtime.Time) { to.TakeKey(now, u, sa) })
+			p.k.clients[u.Shard].tell(func(to Orders, now vtime.Time) { to.TakeKey(now, u, sa) })
 		}
 	case cm.OutRekeyed:
 		p.k.Keys.Confirmed(now, u, sa.SPI, o.Time)

@@ -5,7 +5,7 @@
 //	shard's thread                      │            the core's goroutine
 //	                                    │
 //	functions, keys ── calls ─▶ Client ─┼─▶ Core.Step ─▶ conn.Manager ◀─▶ peers (PeerMail, messages)
-//	connections, … ◀─ Shard ── Client ◀─┼──────┘         security.Keys, announcements
+//	connections, … ◀─ Orders ─ Client ◀─┼──────┘         security.Keys, announcements
 //
 // The calls that a shard makes in a Step cross at the Step's end, and the answers arrive in a later
 // Step. Neither side waits for the other, nor for a peer or guest. Queues stay bounded: each

@@ -18,9 +18,9 @@ import (
 // All work on the settings of functions goes through the core, one job after the other. A change is
 // computed here, applied by the shard that owns the function, and then announced.
 //
-//	PF, operator ─▶ Change ─▶ Registry.Change ─▶ Shard.Set ─▶ Registry.Commit ─▶ peers are told
+//	PF, operator ─▶ Change ─▶ Registry.Change ─▶ Orders.Set ─▶ Registry.Commit ─▶ peers are told
 //	driver       ─▶ Announce, Withdraw
-//	PF           ─▶ Visit  ─▶ Shard.VF, of the shard that has the VF
+//	PF           ─▶ Visit  ─▶ Orders.VF, of the shard that has the VF
 
 // jobs holds the jobs that wait for their turn. The number of jobs is bounded by the PFs' admin
 // queues, and by operators, each of whom waits for an answer.
@@ -51,9 +51,9 @@ func (k *Core) runJobs(now vtime.Time) {
 
 // onShard runs f on the thread of the shard that owns a function, and then after on the core's
 // goroutine.
-func (k *Core) onShard(id pfvf.ID, f func(to Shard, now vtime.Time), after func(now vtime.Time)) {
+func (k *Core) onShard(id pfvf.ID, f func(to Orders, now vtime.Time), after func(now vtime.Time)) {
 	l := k.clients[k.cfg.ShardOf(uint32(id))]
-	l.tell(func(to Shard, now vtime.Time) {
+	l.tell(func(to Orders, now vtime.Time) {
 		f(to, now)
 		l.post(func(_ *Core, now vtime.Time) { after(now) })
 	})
@@ -69,7 +69,7 @@ func (k *Core) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 			done()
 			return
 		}
-		k.onShard(id, func(to Shard, now vtime.Time) { err = to.Set(now, id, &c.Is) }, func(vtime.Time) {
+		k.onShard(id, func(to Orders, now vtime.Time) { err = to.Set(now, id, &c.Is) }, func(vtime.Time) {
 			if err == nil {
 				k.changed(&c)
 			}
@@ -85,10 +85,10 @@ func (k *Core) changed(c *functions.Change) {
 	k.untold = true
 	if pf := c.ID.Parent(); *c.Was.Enabled != *c.Is.Enabled && c.ID.IsVF() {
 		n := k.Functions.Enabled(pf.PF())
-		k.clients[k.cfg.ShardOf(uint32(pf))].tell(func(to Shard, _ vtime.Time) { to.VFsEnabled(pf, n) })
+		k.clients[k.cfg.ShardOf(uint32(pf))].tell(func(to Orders, _ vtime.Time) { to.VFsEnabled(pf, n) })
 	}
 	if link := c.Is.Link; !c.ID.IsVF() && link != c.Was.Link {
-		k.all(func(to Shard, now vtime.Time) { to.PFLink(now, c.ID, link) })
+		k.all(func(to Orders, now vtime.Time) { to.PFLink(now, c.ID, link) })
 	}
 }
 
@@ -166,7 +166,7 @@ func (k *Core) reset(id pfvf.ID, then func(error)) {
 			return
 		}
 		is := false
-		k.onShard(id, func(to Shard, now vtime.Time) { is = to.Reset(now, id) }, func(vtime.Time) {
+		k.onShard(id, func(to Orders, now vtime.Time) { is = to.Reset(now, id) }, func(vtime.Time) {
 			var err error
 			if !is {
 				err = fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
@@ -181,7 +181,7 @@ func (k *Core) reset(id pfvf.ID, then func(error)) {
 // implements the shard's interface for PF commands.
 func (c *Client) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 	c.post(func(k *Core, _ vtime.Time) {
-		k.Change(id, edit, func(err error) { c.tell(func(Shard, vtime.Time) { then(err) }) })
+		k.Change(id, edit, func(err error) { c.tell(func(Orders, vtime.Time) { then(err) }) })
 	})
 }
 
@@ -190,8 +190,8 @@ func (c *Client) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 func (c *Client) Visit(id pfvf.ID, f func(abi.VFHandler), then func()) {
 	c.post(func(k *Core, _ vtime.Time) {
 		k.begin(func(_ vtime.Time, done func()) {
-			k.onShard(id, func(to Shard, now vtime.Time) { f(to.VF(now, id)) }, func(vtime.Time) {
-				c.tell(func(Shard, vtime.Time) { then() })
+			k.onShard(id, func(to Orders, now vtime.Time) { f(to.VF(now, id)) }, func(vtime.Time) {
+				c.tell(func(Orders, vtime.Time) { then() })
 				done()
 			})
 		})
@@ -203,7 +203,7 @@ func (c *Client) ResetVFs(pf pfvf.ID) {
 	c.post(func(k *Core, _ vtime.Time) {
 		for _, other := range k.clients {
 			if other != c {
-				other.tell(func(to Shard, now vtime.Time) { to.ResetVFs(now, pf) })
+				other.tell(func(to Orders, now vtime.Time) { to.ResetVFs(now, pf) })
 			}
 		}
 	})
@@ -266,7 +266,7 @@ func (g *gids) told(now vtime.Time) {
 func (c *Client) Announce(id pfvf.ID, add, drop [16]byte, then func(error)) {
 	c.post(func(k *Core, _ vtime.Time) {
 		k.begin(func(now vtime.Time, done func()) {
-			answer := func(err error) { c.tell(func(Shard, vtime.Time) { then(err) }) }
+			answer := func(err error) { c.tell(func(Orders, vtime.Time) { then(err) }) }
 			if err := k.setGID(id, add, drop); err != nil {
 				k.cfg.Log(now, slog.LevelWarn, "a driver's GID is refused", "err", err)
 				answer(err)

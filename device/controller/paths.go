@@ -82,7 +82,7 @@ func (k *Core) showAlive(now vtime.Time) {
 	for _, peer := range k.Peers.sorted() {
 		if tenant, shared := k.Manager.CM.SharedTenant(peer.ID); shared {
 			id := peer.ID
-			k.clients[0].tell(func(to Shard, now vtime.Time) {
+			k.clients[0].tell(func(to Orders, now vtime.Time) {
 				to.ProbePath(now, id, tenant, pathmtu.Probe{Kind: pathmtu.Here})
 			})
 		}
@@ -103,7 +103,7 @@ func (k *Core) probe(now vtime.Time) {
 		sizes, round := p.prober.Due(now)
 		for _, size := range slices.Backward(sizes) { // shortest first: no two of them make a superframe
 			tenant, probe := p.tenant, pathmtu.Probe{Kind: pathmtu.Request, Size: uint16(size), Round: round}
-			k.clients[0].tell(func(to Shard, now vtime.Time) { to.ProbePath(now, id, tenant, probe) })
+			k.clients[0].tell(func(to Orders, now vtime.Time) { to.ProbePath(now, id, tenant, probe) })
 		}
 		k.pathKnown(now, peer) // a round may have ended
 		k.paths.due = min(k.paths.due, p.prober.Deadline())

@@ -267,7 +267,7 @@ func (p *Peers) remove(now vtime.Time, peer *Peer) {
 	delete(p.byName, peer.Name)
 	delete(p.byID, peer.ID)
 	for _, l := range k.clients {
-		l.tell(func(to Shard, _ vtime.Time) {
+		l.tell(func(to Orders, _ vtime.Time) {
 			to.RemovePeer(peer.ID)
 			delete(l.refused, peer.ID)
 		})
@@ -304,7 +304,7 @@ func (p *Peers) tell(peer *Peer) {
 // place tells the shards where a peer is.
 func (p *Peers) place(peer *Peer) {
 	id, name, at, anywhere := peer.ID, peer.Name, peer.At, peer.Is.Underlay.Anywhere()
-	p.core.all(func(to Shard, _ vtime.Time) { to.SetPeer(id, name, at, anywhere) })
+	p.core.all(func(to Orders, _ vtime.Time) { to.SetPeer(id, name, at, anywhere) })
 }
 
 // moved takes a shard's word that a peer is somewhere else now.

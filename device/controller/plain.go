@@ -98,7 +98,7 @@ func (k *Core) portsChanged(_ vtime.Time, peer cm.PeerID) {
 		addrs = append(addrs, gateway.Address{Tenant: p.Tenant, Addr: a, Function: p.Function, MTU: min(int(p.MTU), mtu)})
 	}
 	k.plain.routes.Learn(peer, addrs)
-	k.all(func(to Shard, now vtime.Time) { to.PeerPorts(now, peer) })
+	k.all(func(to Orders, now vtime.Time) { to.PeerPorts(now, peer) })
 }
 
 // Routes lists the routes of plain IP. Whether there is a key for a peer is known to the shards.

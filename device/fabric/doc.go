@@ -1,4 +1,4 @@
-// Package fabric is an Ethernet segment in memory: a learning switch whose ports are tap.Port, so
+// Package fabric is an Ethernet segment in memory: a learning switch whose ports are tap.Uplink, so
 // that NICs can be joined without root, TAPs or a kernel (vnic demo --no-vm, tests).
 //
 //	NIC A ─ Port ─┐                 ┌─ Port ─ NIC B

@@ -26,7 +26,7 @@ func frame(dst, src byte, n int) []byte {
 	return f
 }
 
-func open(t testing.TB, s *Switch, name string) tap.Port {
+func open(t testing.TB, s *Switch, name string) tap.Uplink {
 	t.Helper()
 	p, err := s.Port(name)
 	if err != nil {
@@ -40,7 +40,7 @@ func open(t testing.TB, s *Switch, name string) tap.Port {
 	return p
 }
 
-func readable(t testing.TB, p tap.Port) bool {
+func readable(t testing.TB, p tap.Uplink) bool {
 	t.Helper()
 	fds := []unix.PollFd{{Fd: int32(p.FD()), Events: unix.POLLIN}}
 	if _, err := unix.Poll(fds, 0); err != nil {
@@ -51,7 +51,7 @@ func readable(t testing.TB, p tap.Port) bool {
 
 // drain reads everything, a few frames at a time, and checks that the FD is readable exactly while
 // frames wait.
-func drain(t testing.TB, p tap.Port) (frames [][]byte) {
+func drain(t testing.TB, p tap.Uplink) (frames [][]byte) {
 	t.Helper()
 	for {
 		bufs, lens := [][]byte{make([]byte, mtu+18), make([]byte, mtu+18)}, make([]tap.Received, 2)
@@ -72,7 +72,7 @@ func drain(t testing.TB, p tap.Port) (frames [][]byte) {
 	}
 }
 
-func write(t testing.TB, p tap.Port, frames ...[]byte) {
+func write(t testing.TB, p tap.Uplink, frames ...[]byte) {
 	t.Helper()
 	if n, err := p.Write(frames, false); n != len(frames) || err != nil {
 		t.Fatalf("wrote %d of %d: %v", n, len(frames), err)
@@ -84,7 +84,7 @@ func TestFloodsThenLearns(t *testing.T) {
 	a, b, c := open(t, s, "a"), open(t, s, "b"), open(t, s, "c")
 	first := frame(2, 1, 60)
 	write(t, a, first)
-	for _, p := range []tap.Port{b, c} {
+	for _, p := range []tap.Uplink{b, c} {
 		if got := drain(t, p); len(got) != 1 || !bytes.Equal(got[0], first) {
 			t.Fatalf("%s got %d frames", p.Name(), len(got))
 		}

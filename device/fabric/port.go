@@ -18,10 +18,10 @@ type port struct {
 	stats  tap.Stats // without the frames that the queue dropped
 }
 
-var _ tap.Port = (*port)(nil)
+var _ tap.Uplink = (*port)(nil)
 
 // Port adds a port to the switch. The port's Close removes it.
-func (s *Switch) Port(name string) (tap.Port, error) {
+func (s *Switch) Port(name string) (tap.Uplink, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("fabric port %s: eventfd: %w", name, err)
@@ -42,7 +42,7 @@ func (p *port) Name() string { return p.queue.port }
 func (p *port) FD() int      { return p.queue.event }
 func (p *port) MTU() int     { return p.sw.mtu }
 
-// Capabilities implements tap.Port: a segment in memory carries single frames.
+// Capabilities implements tap.Uplink: a segment in memory carries single frames.
 func (p *port) Capabilities() tap.Capabilities { return tap.Capabilities{MaxSegments: 1} }
 
 func (p *port) Stats() tap.Stats {
@@ -53,7 +53,7 @@ func (p *port) Stats() tap.Stats {
 	return st
 }
 
-// Write implements tap.Port.
+// Write implements tap.Uplink.
 func (p *port) Write(frames [][]byte, _ bool) (int, error) {
 	p.sw.mu.Lock()
 	defer p.sw.mu.Unlock()
@@ -72,7 +72,7 @@ func (p *port) Write(frames [][]byte, _ bool) (int, error) {
 	return len(frames), nil
 }
 
-// Read implements tap.Port.
+// Read implements tap.Uplink.
 func (p *port) Read(bufs [][]byte, got []tap.Received) (n int, err error) {
 	p.sw.mu.Lock()
 	defer p.sw.mu.Unlock()
@@ -93,7 +93,7 @@ func (p *port) Read(bufs [][]byte, got []tap.Received) (n int, err error) {
 	return n, nil
 }
 
-// Close implements tap.Port.
+// Close implements tap.Uplink.
 func (p *port) Close() error {
 	p.sw.mu.Lock()
 	defer p.sw.mu.Unlock()

@@ -160,7 +160,7 @@ func (r *Registry) Change(id pfvf.ID, edit Edit) (c Change, err error) {
 	if err := r.cfg.CheckFunction(id.String(), &c.Is, r.taken); err != nil {
 		return c, invalid(err)
 	}
-	return c, r.check(&c)
+	return c, r.checkChange(&c)
 }
 
 func invalid(err error) error {
@@ -266,9 +266,9 @@ func (r *Registry) DelGIDs(id pfvf.ID) bool {
 	return had
 }
 
-// check refuses a change that needs an address that another function's driver added, or more than
+// checkChange refuses a change that needs an address that another function's driver added, or more than
 // there is.
-func (r *Registry) check(c *Change) error {
+func (r *Registry) checkChange(c *Change) error {
 	if err := r.unique(c.ID, &c.Is); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@
 //	owner opened ─▶ Opened ─▶ FromTunnel: ECN, steer ─┬─ join ───────────────┴─▶ Deliver ─▶ ports
 //	another shard's Handover ─▶ FromShard ────────────┘
 //
-// An Endpoint is a function in its tenant's network. A Port carries its frames: a TAP device, or
+// An Endpoint is a function in its tenant's network. A Device carries its frames: a TAP device, or
 // any other implementation of the interface. A Tunnel leads to a peer's functions in one tenant,
 // under the key that the peer gave for it. Each Gateway has its own Tunnels.
 //

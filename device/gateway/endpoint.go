@@ -23,10 +23,10 @@ type Endpoint struct {
 	EndpointConfig
 	Name     string
 	Function uint32
-	Gateway  MAC  // the MAC by which the guest knows the gateway
-	Owner    any  // for the owner's use
-	Port     Port // nil: none
-	Lost     bool // the port is gone
+	Gateway  MAC    // the MAC by which the guest knows the gateway
+	Owner    any    // for the owner's use
+	Device   Device // what carries the port's frames; nil: none
+	Lost     bool   // the device is gone
 	Drops    [Reasons]uint64
 
 	at         int      // index in Gateway.ports
@@ -41,16 +41,16 @@ type Endpoint struct {
 	claim      Claim                                                   // what take takes
 }
 
-// Port carries an endpoint's frames to and from its guest, for example a TAP device.
-type Port interface {
+// Device carries an endpoint's frames to and from its guest, for example a TAP device.
+type Device interface {
 	// Read reads the next frame that the guest sent into b, and returns n = 0 if there is none. It
-	// may leave the frame's end in place (rest), for which b has room. After an error the port is
-	// gone.
+	// may leave the frame's end in place (rest), for which b has room. After an error the device
+	// is gone.
 	Read(b []byte) (n int, rest Rest, off Offload, err error)
-	// Write sends the guest a frame made of consecutive parts. It returns false if the port cannot
-	// take it now.
+	// Write sends the guest a frame made of consecutive parts. It returns false if the device
+	// cannot take it now.
 	Write(parts [][]byte, off Offload) bool
-	// USO reports whether the port takes frames that stand for several UDP datagrams.
+	// USO reports whether the device takes frames that stand for several UDP datagrams.
 	USO() bool
 	// Takes reports whether the present guest takes frames with this offload work left to do.
 	Takes(off Offload) bool
@@ -72,13 +72,13 @@ type PortStats struct {
 func (p *Endpoint) Up() bool { return p.up }
 
 // TakesUSO reports whether the port takes frames that stand for several UDP datagrams.
-func (p *Endpoint) TakesUSO() bool { return p.Port != nil && p.Port.USO() }
+func (p *Endpoint) TakesUSO() bool { return p.Device != nil && p.Device.USO() }
 
 // at reports whether t leads to p's port.
 func (t *Target) at(p *Endpoint) bool { return t.Kind == ToPort && t.Function == p.Function }
 
 // accepts reports whether the guest takes frames with this offload work left to do.
-func (p *Endpoint) accepts(off Offload) bool { return p.Port == nil || p.Port.Takes(off) }
+func (p *Endpoint) accepts(off Offload) bool { return p.Device == nil || p.Device.Takes(off) }
 
 // own reports whether a is an address of the port's function.
 func (p *Endpoint) own(a netip.Addr) bool { return slices.Contains(p.Addresses, a) }
@@ -101,7 +101,7 @@ func (p *Endpoint) ethernet(b []byte, to MAC, etherType uint16) {
 	binary.BigEndian.PutUint16(b[12:], etherType)
 }
 
-// Gatherer is a Port that can send its guest a frame whose end is in another guest's memory, with a
+// Gatherer is a Device that can send its guest a frame whose end is in another guest's memory, with a
 // single copy.
 type Gatherer interface {
 	// WriteWith is like Write, for a frame that consists of head and rest.

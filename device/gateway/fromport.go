@@ -132,7 +132,7 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 		return why
 	}
 	b, off := in.packet(&h), in.Offload
-	if why := off.check(b, &h); why != none {
+	if why := off.checkAgainst(b, &h); why != none {
 		return why
 	}
 	if h.proto == protoFalcon {

@@ -35,10 +35,10 @@ const (
 	maxCuts    = 128
 )
 
-// check reports whether an offload fits its packet, all headers of which are in b. A checksum may
+// checkAgainst reports whether an offload fits its packet, all headers of which are in b. A checksum may
 // be written into the upper layer only: the headers before it were checked and must leave
 // unchanged.
-func (o *Offload) check(b []byte, h *header) Reason {
+func (o *Offload) checkAgainst(b []byte, h *header) Reason {
 	start, at := int(o.CsumStart)-ethLen, int(o.CsumStart)-ethLen+int(o.CsumOffset)
 	if o.NeedsCsum && (start < h.l4 || at+2 > h.total) {
 		return DropOffload

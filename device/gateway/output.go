@@ -230,16 +230,16 @@ func (o *output) write(f *PortFrame, took func(*PortFrame)) {
 
 // write sends the guest a frame.
 func (p *Endpoint) write(f *PortFrame) bool {
-	if p.Port == nil || p.Lost {
+	if p.Device == nil || p.Lost {
 		return false
 	}
 	if f.Rest == nil {
-		return p.Port.Write(f.Parts, f.Offload)
+		return p.Device.Write(f.Parts, f.Offload)
 	}
-	if port, ok := p.Port.(Gatherer); ok {
-		return port.WriteWith(f.Parts[0], f.Rest, f.Offload)
+	if to, ok := p.Device.(Gatherer); ok {
+		return to.WriteWith(f.Parts[0], f.Rest, f.Offload)
 	}
-	return f.Whole() && p.Port.Write(f.Parts, f.Offload)
+	return f.Whole() && p.Device.Write(f.Parts, f.Offload)
 }
 
 // wrote counts a frame that a port took.

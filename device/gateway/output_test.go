@@ -175,7 +175,7 @@ func FuzzFromShard(f *testing.F) {
 // frame that was joined for a guest with offload is lost if such a guest has replaced it.
 func TestGuestWithoutOffloads(t *testing.T) {
 	n, device := newNet(t), &taking{plain: true}
-	n.b.Port = device
+	n.b.Device = device
 	f := udp(t, gwA, macA, ipA, ipB, 100)
 	want := bytes.Clone(f[ethLen:])
 	h, _ := parseIP(want)
@@ -187,7 +187,7 @@ func TestGuestWithoutOffloads(t *testing.T) {
 	}
 
 	n, device = receiver(t), &taking{}
-	n.a.Port = device
+	n.a.Device = device
 	for i := range 2 {
 		n.feed(segment(false, protoTCP, uint32(100*i), 100, nil))
 	}
@@ -200,7 +200,7 @@ func TestGuestWithoutOffloads(t *testing.T) {
 
 // taking is a port's device. gathering also accepts frames whose end is elsewhere (Gatherer).
 type taking struct {
-	Port
+	Device
 	plain  bool // it takes nothing that is left to do
 	frames [][]byte
 }
@@ -224,24 +224,24 @@ func (p *gathering) WriteWith(head []byte, rest Rest, _ Offload) bool {
 
 // If a device does not accept a frame whose end is elsewhere, or its guest needs frames to be cut,
 // the end is copied first.
-func TestRestIsCopiedForPortsThatCannotGather(t *testing.T) {
+func TestRestIsCopiedForDevicesThatCannotGather(t *testing.T) {
 	f, off := whole(t, ipA, ipB, layers.IPProtocolTCP, 0, 4000, 1000, 0)
 	for _, lost := range []bool{false, true} {
 		gather, copying := &gathering{}, &taking{}
 		gatherPlain, copyingPlain := &gathering{taking: taking{plain: true}}, &taking{plain: true}
-		for _, port := range []Port{gather, copying, gatherPlain, copyingPlain} {
+		for _, device := range []Device{gather, copying, gatherPlain, copyingPlain} {
 			n := newNet(t)
-			n.b.Port = port
+			n.b.Device = device
 			in, l := inTwo(n.a, f, 256, off)
 			l.lost = lost
 			n.put(in)
 			took := 0
 			n.g.Deliver(func(*PortFrame) { took++ })
 			st := n.g.Stats()
-			if refused := lost && port != Port(gather); (took == 0) != refused || (n.b.Drops[DropPortFull] == 1) != refused {
-				t.Errorf("%T: %d taken, %d refused, lost %v", port, took, n.b.Drops[DropPortFull], lost)
+			if refused := lost && device != Device(gather); (took == 0) != refused || (n.b.Drops[DropPortFull] == 1) != refused {
+				t.Errorf("%T: %d taken, %d refused, lost %v", device, took, n.b.Drops[DropPortFull], lost)
 			}
-			if port == Port(gather) && (l.fetched || st.ToPortBytes != uint64(len(f))) {
+			if device == Device(gather) && (l.fetched || st.ToPortBytes != uint64(len(f))) {
 				t.Errorf("fetched %v, %d bytes", l.fetched, st.ToPortBytes)
 			}
 		}

@@ -298,7 +298,7 @@ func TestGatewayAnswersForItsOwnAddresses(t *testing.T) {
 func TestReplyNeedsNoOtherOutput(t *testing.T) {
 	n := newNet(t)
 	device := &taking{}
-	n.a.Port = device
+	n.a.Device = device
 	if n.g.Waiting() {
 		t.Error("output without input")
 	}

@@ -12,7 +12,7 @@ import (
 
 // Device is the device of a port, as a Set uses it.
 type Device interface {
-	gateway.Port
+	gateway.Device
 	FD() int // readable when there is a frame
 	Serve()  // starts serving the guest; the set's thread runs, or soon will
 	Remove() error
@@ -61,10 +61,10 @@ func (p tapPort) Read(b []byte) (int, gateway.Rest, gateway.Offload, error) {
 // Serve implements Device. It does nothing: the kernel already serves the TAP.
 func (tapPort) Serve() {}
 
-// Takes implements gateway.Port: the kernel does any offload that its guest does not.
+// Takes implements gateway.Device: the kernel does any offload that its guest does not.
 func (tapPort) Takes(gateway.Offload) bool { return true }
 
-// Fault implements gateway.Port. It is always "": a broken TAP is lost instead.
+// Fault implements gateway.Device. It is always "": a broken TAP is lost instead.
 func (tapPort) Fault() string { return "" }
 
 func (p tapPort) Write(parts [][]byte, off gateway.Offload) bool {

@@ -129,7 +129,7 @@ func (n noted) note() {
 	}
 }
 
-// Write implements gateway.Port.
+// Write implements gateway.Device.
 func (n noted) Write(parts [][]byte, off gateway.Offload) bool {
 	n.note()
 	return n.Polled.Write(parts, off)

@@ -107,10 +107,10 @@ func (ps *Set) Add(p *shard.Port, dev Device) error {
 	}
 	l := &loopPort{dev: dev, port: p, number: int32(i)}
 	ps.ports[i] = l
-	p.Port = dev
+	p.Device = dev
 	if polled, ok := dev.(Polled); ok {
 		l.polled = polled
-		p.Port = noted{polled, l, &ps.polled}
+		p.Device = noted{polled, l, &ps.polled}
 	}
 	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
 	if err := unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_ADD, dev.FD(), &e); err != nil {
@@ -133,7 +133,7 @@ func (ps *Set) Remove(p *shard.Port) Device {
 		_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_DEL, l.dev.FD(), nil)
 	}
 	ps.ports[i] = nil
-	p.Lost, p.Port = true, nil // frames under way to it are dropped and counted
+	p.Lost, p.Device = true, nil // frames under way to it are dropped and counted
 	return l.dev
 }
 

@@ -46,7 +46,7 @@ func TestRemovedPort(t *testing.T) {
 	w := newWorld(t, 1, 2)
 	for i, d := range w.devs {
 		dev := w.set.Remove(w.ports[i])
-		if dev != Device(d) && dev != Device(polledDevice{d}) || w.ports[i].Port != nil || !w.ports[i].Lost {
+		if dev != Device(d) && dev != Device(polledDevice{d}) || w.ports[i].Device != nil || !w.ports[i].Lost {
 			t.Errorf("port %d: %v, %+v", i, dev, w.ports[i])
 		}
 		if again := w.set.Remove(w.ports[i]); again != nil {

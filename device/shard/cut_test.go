@@ -23,7 +23,7 @@ import (
 // onCutLoop runs f with the thread of a NIC whose guest is behind a bridge, at MTU 1500, and its
 // uplink. The test takes the turns. What send puts into the port can be read when send returns, and
 // the kernel sends nothing of its own.
-func onCutLoop(t *testing.T, f func(l *thread.Thread, s *shard.Shard, uplink *fullPort, send func(frames, segments int))) {
+func onCutLoop(t *testing.T, f func(l *thread.Thread, s *shard.Shard, uplink *fullUplink, send func(frames, segments int))) {
 	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
@@ -51,7 +51,7 @@ func onCutLoop(t *testing.T, f func(l *thread.Thread, s *shard.Shard, uplink *fu
 			t.Fatal(err)
 		}
 		defer set.Close()
-		full := &fullPort{Port: uplink}
+		full := &fullUplink{Uplink: uplink}
 		l, err := thread.New(thread.Config{Shard: s, Uplink: full, Queue: s.Queue(), Ports: set, Clock: clock, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func onCutLoop(t *testing.T, f func(l *thread.Thread, s *shard.Shard, uplink *fu
 // segments, and a superframe holds at most 44 of them sealed (65507 / 1472). The rest of one frame
 // is sent with the next one if there is one, and otherwise at once.
 func TestCutFillsSuperframes(t *testing.T) {
-	onCutLoop(t, func(l *thread.Thread, s *shard.Shard, uplink *fullPort, send func(frames, segments int)) {
+	onCutLoop(t, func(l *thread.Thread, s *shard.Shard, uplink *fullUplink, send func(frames, segments int)) {
 		for _, c := range []struct{ frames, segments, superframes int }{
 			{1, 47, 2},
 			{4, 47, 5},
@@ -108,7 +108,7 @@ func TestCutFillsSuperframes(t *testing.T) {
 // TestSleepSendsWhatWasKept checks that packets that wait for others to fill a superframe are sent
 // before the thread sleeps.
 func TestSleepSendsWhatWasKept(t *testing.T) {
-	onCutLoop(t, func(l *thread.Thread, s *shard.Shard, uplink *fullPort, send func(frames, segments int)) {
+	onCutLoop(t, func(l *thread.Thread, s *shard.Shard, uplink *fullUplink, send func(frames, segments int)) {
 		before := uplink.Stats()
 		left := func() int { return int(uplink.Stats().TxFrames - before.TxFrames) }
 		send(4, 47) // after what a turn reads there may be more
@@ -135,7 +135,7 @@ func TestSleepSendsWhatWasKept(t *testing.T) {
 // port still to be sealed. When the uplink takes the waiting frames just before the thread sleeps,
 // the thread must go on sealing: nothing else would wake it.
 func TestSleepAfterFullQueue(t *testing.T) {
-	onCutLoop(t, func(l *thread.Thread, s *shard.Shard, uplink *fullPort, send func(frames, segments int)) {
+	onCutLoop(t, func(l *thread.Thread, s *shard.Shard, uplink *fullUplink, send func(frames, segments int)) {
 		before := uplink.Stats()
 		uplink.full = true
 		send(4, 47)
@@ -156,17 +156,17 @@ func TestSleepAfterFullQueue(t *testing.T) {
 	})
 }
 
-// fullPort is a port that takes nothing while it is full.
-type fullPort struct {
-	tap.Port
+// fullUplink is a port that takes nothing while it is full.
+type fullUplink struct {
+	tap.Uplink
 	full bool
 }
 
-func (p *fullPort) Write(frames [][]byte, more bool) (int, error) {
+func (p *fullUplink) Write(frames [][]byte, more bool) (int, error) {
 	if p.full {
 		return 0, nil
 	}
-	return p.Port.Write(frames, more)
+	return p.Uplink.Write(frames, more)
 }
 
 // sendSegments makes the kernel send a TCP frame of segments segments out of a port's device, as

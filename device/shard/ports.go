@@ -175,8 +175,8 @@ func (p *plainIP) configure(to *Port, f *config.Function, up bool) {
 		Trust: f.Trust, Spoof: !*f.SpoofCheck, USO: to.TakesUSO(),
 	}, up)
 	p.gw.Tunnels.AskForKeys(to.Endpoint, p.core)
-	if port := to.Port; port != nil {
-		p.effects.Add(effect.Func(func() { _ = port.SetLink(up) })) // a port that is gone has no carrier either
+	if dev := to.Device; dev != nil {
+		p.effects.Add(effect.Func(func() { _ = dev.SetLink(up) })) // a device that is gone has no carrier either
 	}
 }
 
@@ -197,8 +197,8 @@ func (p *plainIP) counts(v control.Counters) {
 				v["port."+port.Name+"."+gateway.Reason(r).String()] = n
 			}
 		}
-		if port.Port != nil { // its statistics belong to the shard's thread, like this code
-			st := port.Port.Stats()
+		if port.Device != nil { // its statistics belong to the shard's thread, like this code
+			st := port.Device.Stats()
 			counters.AddPort(v, port.Name, &st)
 		}
 	}
@@ -255,7 +255,7 @@ func (p Ports) Change(gone func(*Port)) (come []*Port) {
 	plain := p.s.plain
 	for _, id := range slices.Sorted(maps.Keys(plain.marked)) {
 		is, want := plain.ports.get(id), p.s.funcs.settings(id).Port
-		fits := is != nil && !is.Lost && is.Port != nil && want != nil && reflect.DeepEqual(is.Config, want)
+		fits := is != nil && !is.Lost && is.Device != nil && want != nil && reflect.DeepEqual(is.Config, want)
 		if is != nil && !fits {
 			gone(is)
 			plain.leave(is)

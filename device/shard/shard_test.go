@@ -224,15 +224,15 @@ func (l watchedLog) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// watchedPort records each change of its link, and does nothing else.
-type watchedPort struct {
-	gateway.Port
+// watchedDevice records each change of its link, and does nothing else.
+type watchedDevice struct {
+	gateway.Device
 	tell func()
 }
 
-func (watchedPort) USO() bool { return false }
+func (watchedDevice) USO() bool { return false }
 
-func (p watchedPort) SetLink(bool) error {
+func (p watchedDevice) SetLink(bool) error {
 	p.tell()
 	return nil
 }
@@ -252,7 +252,7 @@ func TestStepDoesNoIO(t *testing.T) {
 	d.setUp()
 	v.idle(cmDelay)
 	s.log.To = slog.New(watchedLog{slog.DiscardHandler, func() { does("log") }})
-	onlyPort(s).Port = watchedPort{tell: func() { does("carrier") }}
+	onlyPort(s).Device = watchedDevice{tell: func() { does("carrier") }}
 	s.guests.Bells.Wait = func(int, bool) error { does("epoll"); return nil }
 	bell := devicetest.NewBell(t)
 	answered := make(chan struct{})

@@ -88,8 +88,8 @@ func (view View) Describe(id pfvf.ID) control.Function {
 	}
 	if p := c.Port; p != nil {
 		v.Port = &control.Port{Name: p.Name, Type: p.Type, Socket: p.Socket, Listen: p.Listen, Queues: p.Queues, Mode: p.Mode, Bridge: p.Bridge, Netns: p.Netns, MTU: p.MTU, Up: s.plain.gw.Up(uint32(id))}
-		if port := s.plain.ports.get(id); port != nil && port.Port != nil {
-			v.Port.Fault = port.Port.Fault()
+		if port := s.plain.ports.get(id); port != nil && port.Device != nil {
+			v.Port.Fault = port.Device.Fault()
 		}
 	}
 	if w := c.DMAWindow; w != nil {

@@ -28,7 +28,7 @@ func TestCreditsWithoutALimitAreNotShown(t *testing.T) {
 }
 
 // faulty is a port with a fault that its guest caused.
-type faulty struct{ gateway.Port }
+type faulty struct{ gateway.Device }
 
 func (faulty) Fault() string { return "ring 1: nonsense" }
 
@@ -37,7 +37,7 @@ func TestFaultOfAPort(t *testing.T) {
 	v := newPortWorldWith(t, 41, func(int, *config.Config) {})
 	s := v.shards[0]
 	p := onlyPort(s)
-	p.Port = faulty{p.Port}
+	p.Device = faulty{p.Device}
 	if d := (View{s: s}).Describe(p.ID); d.Port == nil || d.Port.Fault != "ring 1: nonsense" {
 		t.Errorf("%+v", d.Port)
 	}

@@ -53,7 +53,7 @@ var backends = map[string]func(Config) (opened, error){
 
 // Open creates (or adopts) the TAP, sets its MTU, joins it to the bridge and brings it up. Errors
 // name the interface and the remedy. After an error nothing that Open created is left.
-func Open(cfg Config) (Port, error) {
+func Open(cfg Config) (Uplink, error) {
 	p, err := open(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("tap %q: %w", cfg.Name, err)
@@ -61,7 +61,7 @@ func Open(cfg Config) (Port, error) {
 	return p, nil
 }
 
-func open(cfg Config) (_ *port, err error) {
+func open(cfg Config) (_ *uplink, err error) {
 	backend, ok := backends[cfg.Backend]
 	switch {
 	case !ok:
@@ -100,7 +100,7 @@ func open(cfg Config) (_ *port, err error) {
 			return nil, err
 		}
 	}
-	return newPort(cfg.Name, mtu, dev)
+	return newUplink(cfg.Name, mtu, dev)
 }
 
 const (

@@ -1,6 +1,6 @@
 package tap
 
-// Queue holds finished frames, in order, until a port has taken them. Its buffers are allocated
+// Queue holds finished frames, in order, until the uplink has taken them. Its buffers are allocated
 // once. After a short write the remaining frames stay at the head. While the queue is full, Slot
 // returns nil.
 type Queue struct {

@@ -26,14 +26,14 @@ func socket(t *testing.T) (near, far int) {
 }
 
 // onSockets returns a port without a device, with some queues, and their far ends.
-func onSockets(t *testing.T, mtu, queues int, dev opened) (p *port, far []int) {
+func onSockets(t *testing.T, mtu, queues int, dev opened) (p *uplink, far []int) {
 	t.Helper()
 	for range queues {
 		a, b := socket(t)
 		dev.fds, far = append(dev.fds, a), append(far, b)
 	}
 	dev.close = func() error { return nil }
-	p, err := newPort("none", mtu, dev)
+	p, err := newUplink("none", mtu, dev)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestLengthsAccepted(t *testing.T) {
 		{longest - 1, longest - 2, true},
 		{60, 60, false},
 	} {
-		p := &port{mtu: mtu}
+		p := &uplink{mtu: mtu}
 		var got Received
 		ok := p.accept(make([]byte, tc.buf), tc.size, &got)
 		want := Stats{RxDropped: 1}
@@ -122,7 +122,7 @@ func TestSuperframesAccepted(t *testing.T) {
 	} {
 		for _, agreed := range []bool{false, true} {
 			h, f := super(tc.payload, tc.segment)
-			p := &port{mtu: 1500, dev: opened{header: vnetHeaderLen}, caps: Capabilities{USO: agreed}}
+			p := &uplink{mtu: 1500, dev: opened{header: vnetHeaderLen}, caps: Capabilities{USO: agreed}}
 			h.put(p.rx.header[:])
 			var got Received
 			ok := p.accept(append(f, make([]byte, 10)...), len(f), &got)

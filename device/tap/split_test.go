@@ -10,17 +10,17 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// wholePort is a port without queues.
-type wholePort struct {
-	Port
+// wholeUplink is an uplink without queues.
+type wholeUplink struct {
+	Uplink
 	written [][]byte
 	waiting [][]byte
 	closed  int
 }
 
-func (p *wholePort) FD() int { return 7 }
+func (p *wholeUplink) FD() int { return 7 }
 
-func (p *wholePort) Read(bufs [][]byte, got []Received) (n int, err error) {
+func (p *wholeUplink) Read(bufs [][]byte, got []Received) (n int, err error) {
 	for ; n < len(bufs) && len(p.waiting) > 0; n++ {
 		got[n] = Received{Len: copy(bufs[n], p.waiting[0])}
 		p.waiting = p.waiting[1:]
@@ -28,21 +28,21 @@ func (p *wholePort) Read(bufs [][]byte, got []Received) (n int, err error) {
 	return n, nil
 }
 
-func (p *wholePort) Write(frames [][]byte, _ bool) (int, error) {
+func (p *wholeUplink) Write(frames [][]byte, _ bool) (int, error) {
 	for _, f := range frames {
 		p.written = append(p.written, bytes.Clone(f))
 	}
 	return len(frames), nil
 }
 
-func (p *wholePort) Stats() Stats { return Stats{TxFrames: uint64(len(p.written))} }
+func (p *wholeUplink) Stats() Stats { return Stats{TxFrames: uint64(len(p.written))} }
 
-func (p *wholePort) Close() error { p.closed++; return nil }
+func (p *wholeUplink) Close() error { p.closed++; return nil }
 
 // TestSplitWithoutQueues: if a port cannot be split, the first owner reads, each owner writes, and
 // the last one closes it.
 func TestSplitWithoutQueues(t *testing.T) {
-	whole := &wholePort{waiting: [][]byte{{1}, {2}}}
+	whole := &wholeUplink{waiting: [][]byte{{1}, {2}}}
 	parts, err := Split(whole, 3)
 	if err != nil || len(parts) != 3 {
 		t.Fatal(parts, err)
@@ -116,7 +116,7 @@ func TestSplitByQueues(t *testing.T) {
 				if Reads(p) != (tc.of != nil || i == 0) {
 					t.Errorf("%+v: part %d reads %t", tc, i, Reads(p))
 				}
-				if own, ok := p.(*port); ok && len(parts) > 1 {
+				if own, ok := p.(*uplink); ok && len(parts) > 1 {
 					of = append(of, len(own.dev.fds))
 				}
 			}

@@ -56,7 +56,7 @@ func onesSum(b []byte) uint16 {
 
 // arrived reads frames until n datagrams came, and returns their payloads and the number of frames.
 // Every header must be well formed, including complete checksums.
-func arrived(t *testing.T, p tap.Port, n int) (payloads [][]byte, frames int) {
+func arrived(t *testing.T, p tap.Uplink, n int) (payloads [][]byte, frames int) {
 	t.Helper()
 	bufs, got := [][]byte{make([]byte, tap.BufferSize(p))}, make([]tap.Received, 1)
 	for len(payloads) < n {
@@ -226,7 +226,7 @@ func equal(size, n int) (sizes []int) {
 	return sizes
 }
 
-func needUSO(t testing.TB, p tap.Port) {
+func needUSO(t testing.TB, p tap.Uplink) {
 	t.Helper()
 	if !p.Capabilities().USO {
 		t.Skip("this kernel has no UDP segmentation offload for TAPs (Linux 6.2)")

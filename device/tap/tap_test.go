@@ -85,7 +85,7 @@ func resolve(cfg tap.Config) tap.Config {
 	return cfg
 }
 
-func open(t testing.TB, cfg tap.Config) tap.Port {
+func open(t testing.TB, cfg tap.Config) tap.Uplink {
 	t.Helper()
 	p, err := tap.Open(resolve(cfg))
 	must(t, err)
@@ -93,7 +93,7 @@ func open(t testing.TB, cfg tap.Config) tap.Port {
 }
 
 // pair returns two TAPs on one bridge.
-func pair(t testing.TB, backend string, mtu int) (a, b tap.Port, done func()) {
+func pair(t testing.TB, backend string, mtu int) (a, b tap.Uplink, done func()) {
 	t.Helper()
 	must(t, tap.NewBridge("br0", mtu))
 	a = open(t, tap.Config{Name: "up1", MTU: mtu, Bridge: "br0", Backend: backend})
@@ -118,7 +118,7 @@ func frame(n int, seq uint16) []byte {
 }
 
 // wait blocks until a frame waits, at most ten seconds.
-func wait(t testing.TB, p tap.Port) {
+func wait(t testing.TB, p tap.Uplink) {
 	t.Helper()
 	fds := []unix.PollFd{{Fd: int32(p.FD()), Events: unix.POLLIN}}
 	for {
@@ -133,7 +133,7 @@ func wait(t testing.TB, p tap.Port) {
 	}
 }
 
-func readOne(t testing.TB, p tap.Port) []byte {
+func readOne(t testing.TB, p tap.Uplink) []byte {
 	t.Helper()
 	bufs, lens := [][]byte{make([]byte, tap.BufferSize(p))}, make([]tap.Received, 1)
 	wait(t, p)

@@ -1,7 +1,7 @@
 // Package thread is the thread around a shard: it reads the uplink and the ports, steps the shard,
 // runs the effects that the Step left, writes the output, and sleeps when there is nothing to do.
 //
-//	uplink (tap.Port) ─▶ impair rx ─┐                       ┌─ Effects: Do
+//	uplink (tap.Uplink) ─▶ impair rx ─┐                       ┌─ Effects: Do
 //	ports (Ports) ──────────────────┼─▶ Step(now, in, out) ─┼─ ports (Ports)
 //	eventfds of guests that rang ───┘                       └─ tap.Queue ─▶ impair tx ─▶ uplink
 //	nothing to do ─▶ Flush ─▶ ppoll: uplink, ports, guests' eventfds, wake, next deadline

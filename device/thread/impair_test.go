@@ -171,7 +171,7 @@ func (s *idle) Deadline() vtime.Time { return vtime.Never }
 
 // newThreadOn returns a thread whose uplink is one port of a segment in memory, and the port at the
 // other end.
-func newThreadOn(t *testing.T, impair config.Impair) (*Thread, tap.Port, *int64) {
+func newThreadOn(t *testing.T, impair config.Impair) (*Thread, tap.Uplink, *int64) {
 	t.Helper()
 	const mtu = 1500
 	net := fabric.New(mtu)
@@ -283,7 +283,7 @@ func TestImpairedFramesStay(t *testing.T) {
 	delay := config.NoImpairment()
 	delay.Delay = time.Millisecond
 	l, far, now := newThreadOn(t, config.Impair{RX: config.NoImpairment(), TX: delay})
-	up := &failingUplink{Port: l.Uplink, full: true}
+	up := &failingUplink{Uplink: l.Uplink, full: true}
 	l.Uplink = up
 	const frames = impairSlots + 3
 	for sent := 0; sent < frames; {

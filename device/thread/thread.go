@@ -106,7 +106,7 @@ func (noPulse) End() {}
 // Config holds what a thread needs.
 type Config struct {
 	Shard  Shard
-	Uplink tap.Port
+	Uplink tap.Uplink
 	Queue  *tap.Queue // frames that the shard made for the uplink
 	Ports  Ports
 	Impair config.Impair

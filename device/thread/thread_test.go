@@ -56,7 +56,7 @@ func (s *scripted) More() bool { return s.more }
 func (s *scripted) Arm() bool { return s.armed }
 
 // newScripted returns a thread of a scripted shard that does not let it sleep.
-func newScripted(t *testing.T) (l *Thread, far tap.Port, s *scripted) {
+func newScripted(t *testing.T) (l *Thread, far tap.Uplink, s *scripted) {
 	l, far, now := newThreadOn(t, config.Impair{RX: config.NoImpairment(), TX: config.NoImpairment()})
 	s = &scripted{idle: &idle{vtime.Never}, now: now}
 	l.Shard, l.Ports = s, s
@@ -112,7 +112,7 @@ func TestTurnReportsWork(t *testing.T) {
 
 // noting is an uplink that records its frames, and takes some of them.
 type noting struct {
-	tap.Port
+	tap.Uplink
 	takes int
 	given []int
 	more  []bool
@@ -127,7 +127,7 @@ func (u *noting) Write(frames [][]byte, more bool) (int, error) {
 // came, and not in the next.
 func TestFramesWaitOneTurnForOthers(t *testing.T) {
 	l, _, s := newScripted(t)
-	up := &noting{Port: l.Uplink}
+	up := &noting{Uplink: l.Uplink}
 	l.Uplink, s.more = up, true
 	for _, c := range []struct{ come, takes int }{{1, 0}, {0, 0}, {1, 1}, {0, 0}, {2, 3}, {0, 0}, {1, 0}} {
 		queueFrames(l, c.come)
@@ -168,7 +168,7 @@ func TestThreadSleepsWithoutWork(t *testing.T) {
 		"of seven frames one leaves": {due: vtime.Never, waiting: 7, takes: 1, parks: 1, input: true},
 	} {
 		l, _, s := newScripted(t)
-		l.Uplink = &noting{Port: l.Uplink, takes: tc.takes}
+		l.Uplink = &noting{Uplink: l.Uplink, takes: tc.takes}
 		queueFrames(l, tc.waiting)
 		s.armed = tc.armed
 		s.flush = func(out *Output) {
@@ -204,7 +204,7 @@ func TestThreadLooksForMoreWork(t *testing.T) {
 		l, _, s := newScripted(t)
 		s.takes = tc.takes
 		l.spin = spin{most: length, lengths: [2]int64{length, length}}
-		l.Uplink = &bringing{Port: l.Uplink, bytes: tc.bytes}
+		l.Uplink = &bringing{Uplink: l.Uplink, bytes: tc.bytes}
 		processors, meanwhile := runtime.GOMAXPROCS(0), 0
 		s.flush = func(*Output) {
 			meanwhile = runtime.GOMAXPROCS(0)
@@ -221,7 +221,7 @@ func TestThreadLooksForMoreWork(t *testing.T) {
 
 // bringing is an uplink with one turn's frames.
 type bringing struct {
-	tap.Port
+	tap.Uplink
 	bytes int
 }
 
@@ -235,7 +235,7 @@ func (u *bringing) Read(_ [][]byte, got []tap.Received) (n int, err error) {
 
 // failingUplink fails where it is told to.
 type failingUplink struct {
-	tap.Port
+	tap.Uplink
 	full        bool
 	read, write error
 }
@@ -244,14 +244,14 @@ func (u *failingUplink) Read(bufs [][]byte, got []tap.Received) (int, error) {
 	if u.read != nil {
 		return 0, u.read
 	}
-	return u.Port.Read(bufs, got)
+	return u.Uplink.Read(bufs, got)
 }
 
 func (u *failingUplink) Write(frames [][]byte, more bool) (int, error) {
 	if u.write != nil || u.full {
 		return 0, u.write
 	}
-	return u.Port.Write(frames, more)
+	return u.Uplink.Write(frames, more)
 }
 
 // pausedPorts are ports that may be read again at a given time.
@@ -267,7 +267,7 @@ func (p *pausedPorts) Deadline() vtime.Time { return p.until }
 func TestDeadline(t *testing.T) {
 	l, _, now := newThreadOn(t, config.Impair{RX: config.NoImpairment(), TX: config.NoImpairment()})
 	var log bytes.Buffer
-	shard, ports, up := &idle{vtime.Never}, &pausedPorts{until: vtime.Never}, &failingUplink{Port: l.Uplink}
+	shard, ports, up := &idle{vtime.Never}, &pausedPorts{until: vtime.Never}, &failingUplink{Uplink: l.Uplink}
 	ports.idle = shard
 	l.Shard, l.Ports, l.Uplink, l.Log = shard, ports, up, slog.New(slog.NewTextHandler(&log, nil))
 	broken, errs := errors.New("broken"), uint64(0)
@@ -341,13 +341,13 @@ func TestDeadline(t *testing.T) {
 
 // slowUplink takes a microsecond for every Read; slowPorts take a millisecond.
 type slowUplink struct {
-	tap.Port
+	tap.Uplink
 	now *int64
 }
 
 func (u *slowUplink) Read(bufs [][]byte, got []tap.Received) (int, error) {
 	*u.now += 1e3
-	return u.Port.Read(bufs, got)
+	return u.Uplink.Read(bufs, got)
 }
 
 type slowPorts struct {

@@ -7,7 +7,7 @@
 //	  │
 //	  └◀── socket, for each path ◀─ Write ◀─ frames              never read
 //
-// A port's frames have outer headers like those of a TAP (underlay.Socket): Read writes what the
+// Its frames have outer headers like those of a TAP (underlay.Socket): Read writes what the
 // kernel says of a datagram (source, TOS, TTL) into them, Write reads from them where a datagram
 // goes and how it is marked. So capture, impairment and handover to other shards are the same for
 // both kinds of uplink. Payloads are not copied here. Datagrams of one size and path cross the
@@ -30,5 +30,5 @@
 //
 // # Ownership and concurrency
 //
-// Each port belongs to the thread of its shard. Ports share nothing.
+// Each tap.Uplink belongs to the thread of its shard. They share nothing.
 package udp

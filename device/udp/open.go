@@ -17,7 +17,7 @@ import (
 type Config struct {
 	Listen      netip.AddrPort       // an address of the host, or all of one family, with a port
 	MTU         int                  // longest IP packet
-	Shards      int                  // ports to open
+	Shards      int                  // uplinks to open
 	Steer       []bpf.RawInstruction // chooses the socket of a datagram, by its payload; unused with one shard
 	Superframes bool                 // whether superframes are sent
 	OnePort     bool                 // everything is sent from the port that receives
@@ -27,33 +27,33 @@ type Config struct {
 // what a thread reads at once.
 const buffer = 8 << 20
 
-// Open returns the ports of a NIC, one for each shard. Each has an owner of its own, who closes it.
-func Open(c Config) (ports []tap.Port, err error) {
+// Open returns the uplinks of a NIC, one for each shard. Each has an owner of its own, who closes it.
+func Open(c Config) (uplinks []tap.Uplink, err error) {
 	defer func() {
 		if err != nil {
-			for _, p := range ports {
-				_ = p.Close()
+			for _, u := range uplinks {
+				_ = u.Close()
 			}
-			ports, err = nil, fmt.Errorf("uplink.listen: %s: %w", c.Listen, explain(c.Listen.Port(), err))
+			uplinks, err = nil, fmt.Errorf("uplink.listen: %s: %w", c.Listen, explain(c.Listen.Port(), err))
 		}
 	}()
 	for i := range c.Shards {
 		fd, err := openListening(&c, i)
 		if err != nil {
-			return ports, err
+			return uplinks, err
 		}
-		ports = append(ports, newPort(&c, fd))
+		uplinks = append(uplinks, newUplink(&c, fd))
 	}
 	if c.Shards == 1 {
-		return ports, nil
+		return uplinks, nil
 	}
 	program := make([]unix.SockFilter, len(c.Steer))
 	for i, in := range c.Steer {
 		program[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
 	}
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	err = unix.SetsockoptSockFprog(ports[0].FD(), unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &filter)
-	return ports, os.NewSyscallError("SO_ATTACH_REUSEPORT_CBPF", err)
+	err = unix.SetsockoptSockFprog(uplinks[0].FD(), unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &filter)
+	return uplinks, os.NewSyscallError("SO_ATTACH_REUSEPORT_CBPF", err)
 }
 
 // openListening opens the i-th socket that receives. Only the first is bound without SO_REUSEPORT:

@@ -45,7 +45,7 @@ func newDirectory(p *peers, out *outbox, instance uint64) *directory {
 
 // set replaces the addresses that we offer, and informs the peers that are up.
 func (d *directory) set(local []Endpoint) error {
-	byAddress, err := d.check(local)
+	byAddress, err := d.seatsOf(local)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,8 @@ func (d *directory) set(local []Endpoint) error {
 	return nil
 }
 
-func (d *directory) check(local []Endpoint) (map[Address]seat, error) {
+// seatsOf checks endpoints of ours, and returns them by address.
+func (d *directory) seatsOf(local []Endpoint) (map[Address]seat, error) {
 	byAddress := make(map[Address]seat, len(local))
 	for _, e := range local {
 		a := Address{e.Tenant, e.GID}
@@ -407,7 +408,7 @@ func newPortBook(p *peers, out *outbox) *portBook {
 
 // set replaces our ports, and informs the peers that are up.
 func (b *portBook) set(local []Port) error {
-	if err := b.check(local); err != nil {
+	if err := b.checkPorts(local); err != nil {
 		return err
 	}
 	b.ports = slices.Clone(local)
@@ -419,8 +420,8 @@ func (b *portBook) set(local []Port) error {
 	return nil
 }
 
-// check reports whether set would succeed.
-func (b *portBook) check(local []Port) error {
+// checkPorts reports whether set would succeed.
+func (b *portBook) checkPorts(local []Port) error {
 	for _, e := range local {
 		if e.Function > max24 || HostID(e.Function>>16) != b.peers.self.host {
 			return fmt.Errorf("cm: port of function %#06x, which is not of host %d: %w", e.Function, b.peers.self.host, ErrInvalid)

@@ -247,7 +247,7 @@ func (m *Manager) own() {
 
 // CheckEndpoints reports whether SetEndpoints would succeed.
 func (m *Manager) CheckEndpoints(local []Endpoint) error {
-	_, err := m.dir.check(local)
+	_, err := m.dir.seatsOf(local)
 	return err
 }
 
@@ -266,7 +266,7 @@ func (m *Manager) Offered(tenant uint32, gid [16]byte) (by PeerID, ok bool) {
 func (m *Manager) SetPorts(local []Port) error { return m.ports.set(local) }
 
 // CheckPorts reports whether SetPorts would succeed.
-func (m *Manager) CheckPorts(local []Port) error { return m.ports.check(local) }
+func (m *Manager) CheckPorts(local []Port) error { return m.ports.checkPorts(local) }
 
 // PortsOf lists the ports of a peer that it announced and has.
 func (m *Manager) PortsOf(id PeerID) []Port {

@@ -47,7 +47,7 @@ func (s *server) serve(ctx context.Context, cfg *Config) error {
 			if err := s.late(ctx); err != nil {
 				return err
 			}
-			if s.check(); s.problem != "" {
+			if s.checkMemory(); s.problem != "" {
 				s.out.progress("%s of %d bytes: %s", name(s.round.op), s.round.size, s.problem)
 			}
 			if err := s.expectControl(0); err != nil {
@@ -275,8 +275,8 @@ func (s *server) arrived(wc guestlib.WC) {
 	}
 }
 
-// check compares the memory after a round.
-func (s *server) check() {
+// checkMemory compares the memory after a round.
+func (s *server) checkMemory() {
 	c := s.round
 	size, per := int(c.size), slotSize(int(c.size))
 	if receives(c.op) && s.received != int(c.count) {

@@ -52,8 +52,8 @@ const (
 	armedNext
 )
 
-// check checks the size of a completion queue.
-func (t *CQs) check(log2Entries uint8) abi.Status {
+// checkSize checks the size of a completion queue.
+func (t *CQs) checkSize(log2Entries uint8) abi.Status {
 	switch {
 	case log2Entries < 1:
 		return abi.StatusInvalidArgument
@@ -68,7 +68,7 @@ func (t *CQs) CreateCQ(c *abi.CreateCQ) (cqn uint32, st abi.Status) {
 	if !t.owner.Working() {
 		return 0, abi.StatusBadState
 	}
-	if st := t.check(c.Log2Entries); st != abi.StatusOK {
+	if st := t.checkSize(c.Log2Entries); st != abi.StatusOK {
 		return 0, st
 	}
 	if t.table.Full() {
@@ -113,7 +113,7 @@ func (t *CQs) ResizeCQ(r *abi.ResizeCQ) abi.Status {
 	case c.failed:
 		return abi.StatusBadState
 	}
-	if st := t.check(r.Log2Entries); st != abi.StatusOK {
+	if st := t.checkSize(r.Log2Entries); st != abi.StatusOK {
 		return st
 	}
 	layout := ring.CQLayout(r.Log2Entries)

@@ -42,7 +42,7 @@ func TestQueuesHaveBoundsOfSizeAndStride(t *testing.T) {
 	for log2, want := range map[uint8]abi.Status{
 		0: abi.StatusInvalidArgument, 1: abi.StatusOK, abi.MaxQueueLog2: abi.StatusOK, abi.MaxQueueLog2 + 1: abi.StatusTooLarge, 64: abi.StatusTooLarge,
 	} {
-		if st := cqs.check(log2); st != want {
+		if st := cqs.checkSize(log2); st != want {
 			t.Errorf("completion queue of 2^%d: %v, want %v", log2, st, want)
 		}
 	}

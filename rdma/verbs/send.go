@@ -34,7 +34,7 @@ func (s *sender) read(now vtime.Time) (w *SendWR, ok bool) {
 	w.Index = s.queue.Index() - 1
 	w.WQE.Unmarshal(b)
 	var why Reason
-	w.Status, why = s.check(w, b[abi.SendWQEHeader:])
+	w.Status, why = s.checkWR(w, b[abi.SendWQEHeader:])
 	if isDatagram(s.typ) && w.Status == abi.WCSuccess {
 		w.Status, why = s.checkDatagram(now, w, b)
 	}
@@ -56,9 +56,9 @@ func (s *sender) read(now vtime.Time) (w *SendWR, ok bool) {
 	return w, true
 }
 
-// check completes w from the rest of its entry and returns what is wrong with it. The entry in
+// checkWR completes w from the rest of its entry and returns what is wrong with it. The entry in
 // shared memory is not read again.
-func (s *sender) check(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
+func (s *sender) checkWR(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
 	x := &w.WQE
 	var need uint32
 	op := uint64(x.Opcode)

@@ -90,7 +90,7 @@ func TestRequestsAreCheckedAgainstTheirQueue(t *testing.T) {
 		if c.x.Opcode == abi.OpAtomicWrite {
 			length = 8
 		}
-		if st, why := s.send.check(w, rest); st != c.want || st == good && int(w.Length) != length {
+		if st, why := s.send.checkWR(w, rest); st != c.want || st == good && int(w.Length) != length {
 			t.Errorf("%s: %v, want %v; %d bytes of %d", c.name, st, c.want, w.Length, length)
 		} else if (why.String() != "") != (st != good) || strings.Contains(why.String(), "%!") {
 			t.Errorf("%s: %v, because %q", c.name, st, why)
@@ -124,7 +124,7 @@ func TestAMessageHasAtMost2GiB(t *testing.T) {
 			sge := abi.SGE{Length: n, LKey: abi.ReservedLKey}
 			sge.Marshal(rest[i*abi.SGESize:])
 		}
-		if st, _ := s.send.check(w, rest); st != c.want || st == abi.WCSuccess && w.Length != 1<<31 {
+		if st, _ := s.send.checkWR(w, rest); st != c.want || st == abi.WCSuccess && w.Length != 1<<31 {
 			t.Errorf("%v bytes: %v, length %d", c.lengths, st, w.Length)
 		}
 	}
@@ -308,7 +308,7 @@ func TestMistakesSayWhatIsWrong(t *testing.T) {
 		for i := range c.sges {
 			c.sges[i].Marshal(rest[i*abi.SGESize:])
 		}
-		if st, why := s.send.check(w, rest); st == abi.WCSuccess || !strings.Contains(why.String(), c.want) {
+		if st, why := s.send.checkWR(w, rest); st == abi.WCSuccess || !strings.Contains(why.String(), c.want) {
 			t.Errorf("%+v: %v, because %q; want %q", c.x, st, why, c.want)
 		}
 	}

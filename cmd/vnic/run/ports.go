@@ -48,7 +48,7 @@ type guestPort struct{ *qemu.NetPort }
 
 var _ ports.Polled = guestPort{}
 
-// Read implements gateway.Port. It returns no error for a port that has stopped, because the
+// Read implements gateway.Device. It returns no error for a port that has stopped, because the
 // guest's driver may start it again.
 func (p guestPort) Read(b []byte) (int, gateway.Rest, gateway.Offload, error) {
 	n, rest, off := p.NetPort.Read(b)
@@ -58,7 +58,7 @@ func (p guestPort) Read(b []byte) (int, gateway.Rest, gateway.Offload, error) {
 	return n, rest, gateway.Offload(off), nil
 }
 
-// Write implements gateway.Port.
+// Write implements gateway.Device.
 func (p guestPort) Write(parts [][]byte, off gateway.Offload) bool {
 	return p.NetPort.Write(parts, vhostnet.Offload(off))
 }
@@ -69,21 +69,21 @@ func (p guestPort) WriteWith(head []byte, rest gateway.Rest, off gateway.Offload
 	return p.NetPort.WriteWith(head, rest.(*vhostnet.Rest), vhostnet.Offload(off))
 }
 
-// Takes implements gateway.Port.
+// Takes implements gateway.Device.
 func (p guestPort) Takes(off gateway.Offload) bool { return p.NetPort.Takes(vhostnet.Offload(off)) }
 
-// USO implements gateway.Port. It is always true; Takes checks whether the current guest supports
+// USO implements gateway.Device. It is always true; Takes checks whether the current guest supports
 // USO.
 func (guestPort) USO() bool { return true }
 
-// SetLink implements gateway.Port. It does nothing, because the protocol cannot report a link
+// SetLink implements gateway.Device. It does nothing, because the protocol cannot report a link
 // state; while the link is down, frames from the guest are dropped.
 func (guestPort) SetLink(bool) error { return nil }
 
-// Fault implements gateway.Port.
+// Fault implements gateway.Device.
 func (p guestPort) Fault() string { return p.Reason() }
 
-// Stats implements gateway.Port.
+// Stats implements gateway.Device.
 func (p guestPort) Stats() gateway.PortStats {
 	st := p.NetPort.Stats()
 	return gateway.PortStats(st)

@@ -44,7 +44,7 @@ type checker struct {
 	add func(path, what, remedy string)
 }
 
-func (c *checker) check() {
+func (c *checker) checkLab() {
 	l := c.lab
 	c.name("name", l.Name, maxLabName)
 	c.config("defaults.config", &l.Defaults.Config)

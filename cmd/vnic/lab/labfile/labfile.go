@@ -180,7 +180,7 @@ func Parse(text []byte) (*Lab, error) {
 	if err := config.Decode(text, l, func(add func(path, what, remedy string)) {
 		l.setDefaults()
 		c := checker{lab: l, add: add}
-		c.check()
+		c.checkLab()
 	}); err != nil {
 		return nil, err
 	}

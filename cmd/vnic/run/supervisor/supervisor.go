@@ -164,7 +164,7 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup, usr <-chan os.S
 	for {
 		select {
 		case now := <-ticks.C:
-			if w.check(now) {
+			if w.findStuck(now) {
 				s.replaceStuck(p, w)
 				return false
 			}

@@ -30,7 +30,7 @@ type watchdog struct {
 
 	seen  time.Time // time of the last check
 	loops [maxThreads]suspect
-	stuck *suspect // the loop that check found stuck
+	stuck *suspect // the loop that findStuck found
 }
 
 // suspect is the state of one event loop.
@@ -55,8 +55,8 @@ const patience = 500 * time.Millisecond
 // every is the time between checks.
 func (w *watchdog) every() time.Duration { return w.limit / 4 }
 
-// check reports whether an event loop has been stuck for the limit.
-func (w *watchdog) check(now time.Time) (stuck bool) {
+// findStuck reports whether an event loop has been stuck for the limit.
+func (w *watchdog) findStuck(now time.Time) (stuck bool) {
 	elapsed := min(now.Sub(w.seen), 2*w.every()) // if more time has passed, this process itself got no processor
 	w.seen = now
 	var threads map[int]threadTime

@@ -59,7 +59,7 @@ func newWatched() *watched {
 	}
 	k.pulses[3].thread.Store(1)
 	k.pulses[3].Turn()
-	k.watchdog.check(k.now)
+	k.watchdog.findStuck(k.now)
 	return k
 }
 
@@ -75,7 +75,7 @@ func (k *watched) run(d time.Duration, share float64) time.Duration {
 				k.threads[id] = t
 			}
 		}
-		if k.check(k.now) {
+		if k.findStuck(k.now) {
 			return at
 		}
 	}
@@ -129,7 +129,7 @@ func TestWatchdogIsQuiet(t *testing.T) {
 		t.Errorf("looked %d times at the threads of an idle worker", k.looks)
 	}
 	k.now = k.now.Add(time.Hour)
-	if k.check(k.now) {
+	if k.findStuck(k.now) {
 		t.Error("barked at once after an hour in which nobody looked")
 	}
 	k.pulses[3].End()

@@ -29,7 +29,7 @@ var loopbacks = map[string]netip.Addr{"IPv4": netip.MustParseAddr("127.0.0.1"), 
 type nic struct {
 	t     testing.TB
 	at    netip.AddrPort
-	ports []tap.Port
+	ports []tap.Uplink
 	layer *underlay.Socket
 	bufs  [][]byte
 	got   []tap.Received

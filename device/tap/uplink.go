@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Port is an Ethernet port: a TAP device or a port of an in-memory segment. No call blocks. A port
-// has one owner at a time: Read, Write and Close must not run concurrently with each other.
-type Port interface {
+// Uplink connects a NIC, or one shard of it, with the network: a TAP, a UDP socket (package udp) or
+// a port of a switch in memory (package fabric). No call blocks. An uplink has one owner at a time:
+// Read, Write and Close must not run concurrently with each other.
+type Uplink interface {
 	// Name returns the interface name, for people.
 	Name() string
-	// FD returns a descriptor that is readable (poll's POLLIN) while frames wait. The port keeps
-	// ownership of it.
+	// FD returns a descriptor that is readable (poll's POLLIN) while frames wait. The uplink
+	// keeps ownership of it.
 	FD() int
 	// Read reads up to len(bufs) waiting Ethernet frames, one per buffer, and describes them in
 	// got, which must be at least as long as bufs. It returns the number of frames, 0 and nil when
@@ -23,18 +24,18 @@ type Port interface {
 	// frame is dropped and counted.
 	Read(bufs [][]byte, got []Received) (int, error)
 	// Write sends frames and returns how many were taken: fewer than given, with a nil error, when
-	// the port is full. Frames shorter than an Ethernet header or longer than MTU()+18 are dropped
-	// and counted as taken. Adjacent frames may be sent together as a superframe, if the port
+	// the uplink is full. Frames shorter than an Ethernet header or longer than MTU()+18 are dropped
+	// and counted as taken. Adjacent frames may be sent together as a superframe, if the uplink
 	// supports that. more means that the caller will soon write further frames: then the last
 	// frames may be left until the next call if they could form a longer superframe with those.
 	Write(frames [][]byte, more bool) (int, error)
 	// MTU returns the largest Ethernet payload in bytes.
 	MTU() int
-	// Capabilities returns what the port supports beyond single frames.
+	// Capabilities returns what the uplink supports beyond single frames.
 	Capabilities() Capabilities
-	// Stats returns the port's counters.
+	// Stats returns the uplink's counters.
 	Stats() Stats
-	// Close releases the port. A device the port created disappears with it. Closing twice is an
+	// Close releases the uplink. A device that it created disappears with it. Closing twice is an
 	// error (net.ErrClosed).
 	Close() error
 }
@@ -48,22 +49,22 @@ type Received struct {
 	Segment int
 }
 
-// Capabilities describes what a port supports beyond single frames.
+// Capabilities describes what an uplink supports beyond single frames.
 type Capabilities struct {
 	USO         bool // superframes are sent and received
 	MaxSegments int  // maximum number of datagrams in one superframe; 1 without USO
-	Queues      int  // queues of a TAP, 0 for another kind of port
+	Queues      int  // queues of a TAP, 0 for another kind of uplink
 }
 
 // BufferSize returns the size of p.Read's buffers, bytes.
-func BufferSize(p Port) int {
+func BufferSize(p Uplink) int {
 	if p.Capabilities().USO {
 		return maxPacket + FrameOverhead
 	}
 	return p.MTU() + FrameOverhead
 }
 
-// Stats counts the frames that a port carried and dropped. Each datagram of a superframe counts as
+// Stats counts the frames that an uplink carried and dropped. Each datagram of a superframe counts as
 // a frame, with its headers.
 type Stats struct {
 	RxFrames, RxBytes    uint64
@@ -88,8 +89,8 @@ const MinFrame = 14
 // ErrDown is returned by Write while the interface is administratively down.
 var ErrDown = errors.New("tap: interface is down")
 
-// port is a Port on a TAP's descriptors, for all backends.
-type port struct {
+// uplink is an Uplink on a TAP's descriptors, for all backends.
+type uplink struct {
 	name   string
 	mtu    int
 	dev    opened
@@ -101,29 +102,29 @@ type port struct {
 	rx, tx vector
 }
 
-var _ Port = (*port)(nil)
+var _ Uplink = (*uplink)(nil)
 
-func newPort(name string, mtu int, dev opened) (*port, error) {
+func newUplink(name string, mtu int, dev opened) (*uplink, error) {
 	q, err := newQueues(dev.fds)
 	if err != nil {
 		return nil, err
 	}
 	caps := Capabilities{USO: dev.segments > 1, MaxSegments: max(dev.segments, 1), Queues: len(dev.fds)}
-	return &port{name: name, mtu: mtu, dev: dev, queues: q, caps: caps, super: caps.USO, rx: newVector(1), tx: newVector(caps.MaxSegments)}, nil
+	return &uplink{name: name, mtu: mtu, dev: dev, queues: q, caps: caps, super: caps.USO, rx: newVector(1), tx: newVector(caps.MaxSegments)}, nil
 }
 
-func (p *port) Name() string { return p.name }
+func (p *uplink) Name() string { return p.name }
 
-func (p *port) FD() int { return p.queues.fd() }
+func (p *uplink) FD() int { return p.queues.fd() }
 
-func (p *port) MTU() int { return p.mtu }
+func (p *uplink) MTU() int { return p.mtu }
 
-func (p *port) Stats() Stats { return p.stats }
+func (p *uplink) Stats() Stats { return p.stats }
 
-func (p *port) Capabilities() Capabilities { return p.caps }
+func (p *uplink) Capabilities() Capabilities { return p.caps }
 
-// Read implements Port.
-func (p *port) Read(bufs [][]byte, got []Received) (n int, err error) {
+// Read implements Uplink.
+func (p *uplink) Read(bufs [][]byte, got []Received) (n int, err error) {
 	if p.closed {
 		return 0, p.fail("read", net.ErrClosed)
 	}
@@ -140,7 +141,7 @@ func (p *port) Read(bufs [][]byte, got []Received) (n int, err error) {
 
 // readQueue reads the frames that wait in one queue, until the total of all queues reaches
 // readBurst.
-func (p *port) readQueue(fd int, bufs [][]byte, got []Received, total *int) (n int, errno unix.Errno) {
+func (p *uplink) readQueue(fd int, bufs [][]byte, got []Received, total *int) (n int, errno unix.Errno) {
 	for n < len(bufs) && *total < readBurst {
 		size, errno := p.rx.readv(fd, p.dev.header, bufs[n])
 		switch errno {
@@ -169,7 +170,7 @@ const readBurst = 240_000
 // accept describes and counts the frame of size bytes in buf. It rejects data that is not an
 // Ethernet frame, superframes that were not negotiated, and frames that may have been cut: the
 // kernel does not report that a frame was longer than the buffer.
-func (p *port) accept(buf []byte, size int, got *Received) bool {
+func (p *uplink) accept(buf []byte, size int, got *Received) bool {
 	longest := p.mtu + FrameOverhead
 	var h vnetHeader // all zero when there is none
 	if p.dev.header > 0 {
@@ -196,8 +197,8 @@ func (p *port) accept(buf []byte, size int, got *Received) bool {
 	return true
 }
 
-// Write implements Port.
-func (p *port) Write(frames [][]byte, more bool) (n int, err error) {
+// Write implements Uplink.
+func (p *uplink) Write(frames [][]byte, more bool) (n int, err error) {
 	if p.closed {
 		return 0, p.fail("write", net.ErrClosed)
 	}
@@ -233,7 +234,7 @@ func (p *port) Write(frames [][]byte, more bool) (n int, err error) {
 
 // writeNext writes the first frame, together with those that fit into one superframe with it. It
 // returns how many were written: 0 if further frames may still extend the superframe (more).
-func (p *port) writeNext(frames [][]byte, more bool) (run int, errno unix.Errno) {
+func (p *uplink) writeNext(frames [][]byte, more bool) (run int, errno unix.Errno) {
 	if p.super {
 		r := p.tx.gather(frames)
 		if more && r.open {
@@ -247,14 +248,14 @@ func (p *port) writeNext(frames [][]byte, more bool) (run int, errno unix.Errno)
 			if errno != unix.EINVAL {
 				return run, errno
 			}
-			p.super = false // the kernel accepted USO when the port was opened, but now refuses it
+			p.super = false // the kernel accepted USO when the device was opened, but now refuses it
 		}
 	}
 	return 1, p.tx.writev(p.dev.fds[0], p.dev.header, frames[0])
 }
 
-// Close implements Port.
-func (p *port) Close() error {
+// Close implements Uplink.
+func (p *uplink) Close() error {
 	if p.closed {
 		return p.fail("close", net.ErrClosed)
 	}
@@ -265,7 +266,7 @@ func (p *port) Close() error {
 	return nil
 }
 
-func (p *port) fail(op string, err error) error {
+func (p *uplink) fail(op string, err error) error {
 	if errno, ok := err.(unix.Errno); ok {
 		err = os.NewSyscallError(op, errno)
 	}

@@ -32,8 +32,8 @@ const (
 	maxPacket = 1<<16 - 1 // bytes of IP packet
 )
 
-// port is the uplink of one shard. It implements tap.Port.
-type port struct {
+// uplink is the uplink of one shard. It implements tap.Uplink.
+type uplink struct {
 	own      netip.AddrPort
 	mtu      int
 	headroom int // of frames
@@ -48,10 +48,10 @@ type port struct {
 	tx       sending
 }
 
-var _ tap.Port = (*port)(nil)
+var _ tap.Uplink = (*uplink)(nil)
 
-func newPort(c *Config, listen int) *port {
-	p := &port{
+func newUplink(c *Config, listen int) *uplink {
+	p := &uplink{
 		own: c.Listen, mtu: c.MTU, headroom: underlay.HeaderLen(c.Listen.Addr()) + ipAt,
 		super: c.Superframes, onePort: c.OnePort, listen: listen,
 	}
@@ -61,30 +61,30 @@ func newPort(c *Config, listen int) *port {
 	return p
 }
 
-// Name implements tap.Port.
-func (p *port) Name() string { return "udp" }
+// Name implements tap.Uplink.
+func (p *uplink) Name() string { return "udp" }
 
-// FD implements tap.Port.
-func (p *port) FD() int { return p.listen }
+// FD implements tap.Uplink.
+func (p *uplink) FD() int { return p.listen }
 
-// MTU implements tap.Port.
-func (p *port) MTU() int { return p.mtu }
+// MTU implements tap.Uplink.
+func (p *uplink) MTU() int { return p.mtu }
 
-// Stats implements tap.Port.
-func (p *port) Stats() tap.Stats {
+// Stats implements tap.Uplink.
+func (p *uplink) Stats() tap.Stats {
 	s := p.stats
 	s.TxSuperframes = p.tx.supers
 	return s
 }
 
-// Capabilities implements tap.Port. Superframes may come even if none is sent: nothing keeps a peer
+// Capabilities implements tap.Uplink. Superframes may come even if none is sent: nothing keeps a peer
 // from them.
-func (p *port) Capabilities() tap.Capabilities {
+func (p *uplink) Capabilities() tap.Capabilities {
 	return tap.Capabilities{USO: true, MaxSegments: maxSegments, Queues: 1}
 }
 
-// Read implements tap.Port.
-func (p *port) Read(bufs [][]byte, got []tap.Received) (n int, err error) {
+// Read implements tap.Uplink.
+func (p *uplink) Read(bufs [][]byte, got []tap.Received) (n int, err error) {
 	if p.listen < 0 {
 		return 0, p.fail("read", net.ErrClosed)
 	}
@@ -117,7 +117,7 @@ func (p *port) Read(bufs [][]byte, got []tap.Received) (n int, err error) {
 
 // accept completes and counts the frame of the i-th message received. It rejects what is longer
 // than the MTU or than the buffer.
-func (p *port) accept(i int, buf []byte, got *tap.Received) bool {
+func (p *uplink) accept(i int, buf []byte, got *tap.Received) bool {
 	m := p.rx.message(i)
 	if lost := int32(m.lost - p.lost); lost > 0 { // the kernel's count has 32 bits, and is left out while it is 0
 		p.stats.RxOverflowed += uint64(lost)
@@ -147,8 +147,8 @@ func (p *port) accept(i int, buf []byte, got *tap.Received) bool {
 	return true
 }
 
-// Write implements tap.Port.
-func (p *port) Write(frames [][]byte, more bool) (n int, err error) {
+// Write implements tap.Uplink.
+func (p *uplink) Write(frames [][]byte, more bool) (n int, err error) {
 	if p.listen < 0 {
 		return 0, p.fail("write", net.ErrClosed)
 	}
@@ -188,7 +188,7 @@ func (p *port) Write(frames [][]byte, more bool) (n int, err error) {
 
 // refused counts the datagrams that the kernel did not take for a reason that concerns them, and
 // returns how many.
-func (p *port) refused(errno unix.Errno) int {
+func (p *uplink) refused(errno unix.Errno) int {
 	n := p.tx.next()
 	if errno == unix.EMSGSIZE || errno == unix.EINVAL { // EINVAL: the datagrams of a superframe
 		p.stats.TxTooLong += uint64(n)
@@ -200,7 +200,7 @@ func (p *port) refused(errno unix.Errno) int {
 
 // gather prepares the messages for the frames at the start of a list, which go to one socket. It
 // returns how many there are: none if further frames may still extend the only one (more).
-func (p *port) gather(frames [][]byte, more bool) int {
+func (p *uplink) gather(frames [][]byte, more bool) int {
 	p.tx.begin()
 	path := p.pathOf(frames[0])
 	for n := 0; n < len(frames) && !p.tx.full(); {
@@ -219,7 +219,7 @@ func (p *port) gather(frames [][]byte, more bool) int {
 
 // run returns the length of the run at the start of frames that forms one superframe, and whether
 // it ends with the list while one more frame could join.
-func (p *port) run(frames [][]byte) (n int, open bool) {
+func (p *uplink) run(frames [][]byte) (n int, open bool) {
 	first := frames[0]
 	if !p.super {
 		return 1, false
@@ -242,7 +242,7 @@ func (p *port) run(frames [][]byte) (n int, open bool) {
 }
 
 // sameFlow reports whether two frames go to one place by one path, marked alike.
-func (p *port) sameFlow(a, b []byte) bool {
+func (p *uplink) sameFlow(a, b []byte) bool {
 	udp := p.headroom - udpLen
 	if !bytes.Equal(a[udp:udp+4], b[udp:udp+4]) {
 		return false
@@ -254,7 +254,7 @@ func (p *port) sameFlow(a, b []byte) bool {
 }
 
 // pathOf returns the low bits of a frame's path.
-func (p *port) pathOf(frame []byte) byte {
+func (p *uplink) pathOf(frame []byte) byte {
 	if p.onePort || len(frame) < p.headroom {
 		return 0
 	}
@@ -262,7 +262,7 @@ func (p *port) pathOf(frame []byte) byte {
 }
 
 // socket returns the socket that a frame is sent from.
-func (p *port) socket(frame []byte) (fd int, err error) {
+func (p *uplink) socket(frame []byte) (fd int, err error) {
 	if p.onePort {
 		return p.listen, nil
 	}
@@ -273,8 +273,8 @@ func (p *port) socket(frame []byte) (fd int, err error) {
 	return *at, err
 }
 
-// Close implements tap.Port.
-func (p *port) Close() error {
+// Close implements tap.Uplink.
+func (p *uplink) Close() error {
 	if p.listen < 0 {
 		return p.fail("close", net.ErrClosed)
 	}
@@ -288,7 +288,7 @@ func (p *port) Close() error {
 	return err
 }
 
-func (p *port) fail(op string, err error) error {
+func (p *uplink) fail(op string, err error) error {
 	if errno, ok := err.(unix.Errno); ok {
 		err = os.NewSyscallError(op, errno)
 	}
