@@ -61,7 +61,7 @@ func (m failures) add(id pfvf.ID, what string, err error) {
 func (f *fitter) fitWindows(m failures) (err error) {
 	for _, u := range f.units {
 		var guests map[pfvf.ID]uint32
-		if e := u.Do(func(falcon.Time) { guests = u.View().NewGuests() }); e != nil {
+		if e := u.Do(func(falcon.Time) { guests = u.View().Functions.NewGuests() }); e != nil {
 			err = errors.Join(err, e)
 			continue
 		}

@@ -236,7 +236,7 @@ func (n *NIC) newThread(i int, u *unit) error {
 func (n *NIC) asked() controller.Shards {
 	s := controller.Shards{Of: n.shards}
 	for _, u := range n.units {
-		s.All = append(s.All, asked{u: u, uplink: &n.cfg.Uplink})
+		s.All = append(s.All, viewer{u: u, uplink: &n.cfg.Uplink})
 	}
 	return s
 }

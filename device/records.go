@@ -36,7 +36,7 @@ func (r *records) open(units units, core *controller.Core, offset int64) {
 	if r.capture != nil {
 		sink := capture.NewSink(r.capture, mode)
 		for _, u := range units {
-			_ = u.View().StartCapture(&sink, offset) // cannot fail: it is the first
+			_ = u.View().Captures.Start(&sink, offset) // cannot fail: it is the first
 		}
 	}
 	if cfg.PSP.KeyLog == "" {

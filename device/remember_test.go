@@ -76,7 +76,7 @@ func TestRemember(t *testing.T) {
 	}
 	ofShard := func(n *NIC) map[pfvf.ID]config.Function {
 		m := map[pfvf.ID]config.Function{}
-		v := n.units[0].View()
+		v := n.units[0].View().Functions
 		for _, id := range append(v.Present(), v.Absent()...) {
 			m[id] = v.Settings(id)
 		}
@@ -108,7 +108,7 @@ func TestRemember(t *testing.T) {
 	// With another configuration, settings that do not fit it are left out, and the others are
 	// restored.
 	n = next(func(c *config.Config) { c.Functions[0].VFs = c.Functions[0].VFs[:1]; c.Functions[0].VFCount = 2 })
-	if v := n.units[0].View(); v.Find(1<<16|1) != nil || !v.Settings(1<<16|1).Trust {
+	if v := n.units[0].View().Functions; v.Find(1<<16|1) != nil || !v.Settings(1<<16|1).Trust {
 		t.Error("what fits is not set")
 	}
 	set(n, "pf0.vf1", "", "trust", "off")

@@ -87,12 +87,12 @@ func (a *API) NIC(context.Context) (control.NIC, error) {
 	}
 	var otherwise []string
 	err := c.Shards.Each(func(s View, now vtime.Time) {
-		otherwise = append(otherwise, s.OtherModes(now)...)
+		otherwise = append(otherwise, s.Peers.OtherModes(now)...)
 		if v.Uplinks == nil {
-			v.Uplinks = []control.Uplink{s.Uplink()}
+			v.Uplinks = []control.Uplink{s.Uplink.Describe()}
 			return
 		}
-		addUplink(&v.Uplinks[0], s.Uplink())
+		addUplink(&v.Uplinks[0], s.Uplink.Describe())
 	})
 	if err != nil {
 		return v, err
@@ -124,13 +124,13 @@ func addImpaired(to *control.Impaired, c control.Impaired) {
 
 // Functions describes every PF and VF: those that exist, and those that are only configured.
 func (a *API) Functions(ctx context.Context) (list []control.Function, err error) {
-	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Describe(id)) })
+	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Functions.Describe(id)) })
 	if err != nil {
 		return nil, err
 	}
 	err = a.c.Shards.Each(func(v View, _ vtime.Time) {
-		for _, id := range v.Absent() {
-			list = append(list, v.Describe(id))
+		for _, id := range v.Functions.Absent() {
+			list = append(list, v.Functions.Describe(id))
 		}
 	})
 	slices.SortFunc(list, func(a, b control.Function) int { return int(a.Number) - int(b.Number) })
@@ -147,11 +147,11 @@ func (a *API) Connections(ctx context.Context) (list []control.Connection, err e
 		return nil, err
 	}
 	for part := range slices.Chunk(list, pathsPerAsk) {
-		if err = a.c.Shards.Each(func(v View, _ vtime.Time) { v.Paths(part) }); err != nil {
+		if err = a.c.Shards.Each(func(v View, _ vtime.Time) { v.Peers.Paths(part) }); err != nil {
 			return nil, err
 		}
 	}
-	err = a.c.Shards.EachFunction(ctx, func(v View, now vtime.Time, id pfvf.ID) { list = append(list, v.Connections(now, id)...) })
+	err = a.c.Shards.EachFunction(ctx, func(v View, now vtime.Time, id pfvf.ID) { list = append(list, v.Objects.Connections(now, id)...) })
 	return list, err
 }
 
@@ -166,7 +166,7 @@ func (a *API) Routes(context.Context) (list []control.Route, err error) {
 	}
 	keys := map[way]bool{} // whether every shard that sends this way has a key
 	err = a.c.Shards.Each(func(v View, _ vtime.Time) {
-		for _, t := range v.Tunnels() {
+		for _, t := range v.Peers.Tunnels() {
 			to := way{t.PeerName, t.Tenant}
 			before, known := keys[to]
 			keys[to] = t.Sealed && (before || !known)
@@ -207,22 +207,22 @@ func (a *API) Counters(context.Context) (control.Counters, error) {
 
 // QPs describes every queue pair.
 func (a *API) QPs(ctx context.Context) (list []control.QP, err error) {
-	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.QPs(id)...) })
+	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Objects.QPs(id)...) })
 	return list, err
 }
 
 // Queues describes every ring in guests' memory.
 func (a *API) Queues(ctx context.Context) (list []control.Queue, err error) {
-	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Queues(id)...) })
+	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Objects.Queues(id)...) })
 	return list, err
 }
 
 // Credits describes the credit tree: NIC, host, functions and their connections.
 func (a *API) Credits(ctx context.Context) (list []control.CreditNode, err error) {
-	if err = a.c.Shards.Each(func(v View, _ vtime.Time) { list = addCredits(list, v.CreditRoots()) }); err != nil {
+	if err = a.c.Shards.Each(func(v View, _ vtime.Time) { list = addCredits(list, v.Objects.CreditRoots()) }); err != nil {
 		return nil, err
 	}
-	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Credits(id)...) })
+	err = a.c.Shards.EachFunction(ctx, func(v View, _ vtime.Time, id pfvf.ID) { list = append(list, v.Objects.Credits(id)...) })
 	return list, err
 }
 
@@ -231,7 +231,7 @@ func (a *API) Keys(context.Context) (list []control.Key, err error) {
 	if err = a.c.Core.Do(func(vtime.Time) { list = a.c.Core.KeyList() }); err != nil {
 		return nil, err
 	}
-	if err = a.c.Shards.Each(func(v View, _ vtime.Time) { list = append(list, v.Keys()...) }); err != nil {
+	if err = a.c.Shards.Each(func(v View, _ vtime.Time) { list = append(list, v.Peers.Keys()...) }); err != nil {
 		return nil, err
 	}
 	err = a.c.Core.Do(func(vtime.Time) {
@@ -244,15 +244,15 @@ func (a *API) Keys(context.Context) (list []control.Key, err error) {
 
 // Violations lists the rules that drivers broke.
 func (a *API) Violations(ctx context.Context) (list []control.Violation, err error) {
-	err = a.c.Shards.EachFunction(ctx, func(v View, now vtime.Time, id pfvf.ID) { list = append(list, v.Violations(now, id)...) })
+	err = a.c.Shards.EachFunction(ctx, func(v View, now vtime.Time, id pfvf.ID) { list = append(list, v.Objects.Violations(now, id)...) })
 	return list, err
 }
 
 // ClearViolations forgets the rules that drivers broke, and returns the list it forgot.
 func (a *API) ClearViolations(ctx context.Context) (list []control.Violation, err error) {
 	err = a.c.Shards.EachFunction(ctx, func(v View, now vtime.Time, id pfvf.ID) {
-		list = append(list, v.Violations(now, id)...)
-		v.ClearViolations(id)
+		list = append(list, v.Objects.Violations(now, id)...)
+		v.Objects.ClearViolations(id)
 	})
 	return list, err
 }

@@ -20,6 +20,7 @@ import (
 // part is a fake shard with ports and its own queue of the uplink.
 type part struct {
 	fake
+	CaptureView
 	ports []capture.NamedPort
 	link  control.Uplink
 	is    config.Impairment
@@ -27,9 +28,9 @@ type part struct {
 }
 
 func (p *part) Ports() []capture.NamedPort { return p.ports }
-func (p *part) Uplink() control.Uplink     { return p.link }
+func (p *part) Describe() control.Uplink   { return p.link }
 
-func (p *part) InjectLink(direction string, change func(config.Impairment) (config.Impairment, error)) error {
+func (p *part) Impair(direction string, change func(config.Impairment) (config.Impairment, error)) error {
 	is, err := change(p.is)
 	if err == nil {
 		p.is, p.way = is, direction
@@ -37,11 +38,14 @@ func (p *part) InjectLink(direction string, change func(config.Impairment) (conf
 	return err
 }
 
-func (p *part) Ask(ask func(View, int64)) error { ask(p, 7); return nil }
+func (p *part) Ask(ask func(View, int64)) error {
+	ask(View{Functions: &p.fake, Captures: p, Uplink: p}, 7)
+	return nil
+}
 
 // told is a fake shard with fixed answers.
 type told struct {
-	View
+	ObjectView
 	present, absent []pfvf.ID
 	missing         error // returned by Find
 	other           []string
@@ -62,7 +66,7 @@ func (v *told) Ask(ask func(View, vtime.Time)) error {
 	if v.stopped {
 		return errStopped
 	}
-	ask(v, 7)
+	ask(View{Functions: v, Objects: v, Faults: v, Captures: v, Peers: v, Uplink: toldUplink{uplink: v.uplink}}, 7)
 	return nil
 }
 
@@ -78,25 +82,32 @@ func (v *told) OtherModes(vtime.Time) []string       { return v.other }
 func (v *told) Tunnels() []control.Route             { return v.tunnels }
 func (v *told) CreditRoots() []control.CreditNode    { return v.roots }
 func (v *told) Credits(pfvf.ID) []control.CreditNode { return nil }
-func (v *told) Faults(vtime.Time) []control.Fault    { return v.faults }
+func (v *told) List(vtime.Time) []control.Fault      { return v.faults }
 func (v *told) Keys() []control.Key                  { return v.keys }
-func (v *told) ClearFaults(vtime.Time)               { v.mended++ }
-func (v *told) Uplink() control.Uplink               { return v.uplink }
+func (v *told) Clear(vtime.Time)                     { v.mended++ }
 func (v *told) Paths(list []control.Connection)      { v.paths = append(v.paths, len(list)) }
-func (v *told) EndCapture(c *capture.Capture)        { v.ended = append(v.ended, c) }
+func (v *told) End(c *capture.Capture)               { v.ended = append(v.ended, c) }
 
 func (v *told) Ports() []capture.NamedPort {
 	return []capture.NamedPort{{Port: capture.Port{Name: "vp1"}}, {Port: capture.Port{Name: "vp2"}}}
 }
 
-func (v *told) StartCapture(c *capture.Sink, offset int64) error {
+func (v *told) Start(c *capture.Sink, offset int64) error {
 	v.begun = append(v.begun, c)
 	return v.refuse
 }
 
-func (v *told) InjectFault(_ vtime.Time, id pfvf.ID, _ *control.FaultChange) ([]control.Fault, error) {
+func (v *told) Inject(_ vtime.Time, id pfvf.ID, _ *control.FaultChange) ([]control.Fault, error) {
 	return []control.Fault{{Function: id.String()}}, v.refuse
 }
+
+// toldUplink is the uplink of a fake shard.
+type toldUplink struct {
+	UplinkView
+	uplink control.Uplink
+}
+
+func (v toldUplink) Describe() control.Uplink { return v.uplink }
 
 // runCore returns a core that runs until the test ends.
 func runCore(t *testing.T) *Core {

@@ -18,8 +18,8 @@
 //	                └─▶ Fitter: the windows and ports that settings ask for
 //
 // The controller reaches shards by synchronous calls: Ask runs a function on the shard's thread.
-// That function sees the shard as a View and must return soon. Lists that grow with the guests'
-// objects are read function by function, so that traffic continues in between.
+// That function sees the shard as a View, by subject, and must return soon. Lists that grow with the
+// guests' objects are read function by function, so that traffic continues in between.
 //
 // # Ownership and concurrency
 //

@@ -51,7 +51,7 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	var is config.Function
 	stopped := errors.Join(
 		core.Do(func(vtime.Time) { is = core.Functions.Settings(id) }),
-		a.c.Shards.of(id).Ask(func(s View, _ vtime.Time) { v = s.Describe(id) }), // by now Fit has opened the function's port
+		a.c.Shards.of(id).Ask(func(s View, _ vtime.Time) { v = s.Functions.Describe(id) }), // by now Fit has opened the function's port
 	)
 	if stopped == nil {
 		if err := a.c.Settings.Note(id, &c, &is); err != nil {
@@ -100,15 +100,15 @@ func (a *API) ChangePeer(ctx context.Context, c control.PeerChange) (list []cont
 // that the function has then. Without a function it removes the faults of all.
 func (a *API) InjectFault(_ context.Context, c control.FaultChange) (list []control.Fault, err error) {
 	if c.Function == "" { // all functions
-		return nil, a.c.Shards.Each(func(v View, now vtime.Time) { v.ClearFaults(now) })
+		return nil, a.c.Shards.Each(func(v View, now vtime.Time) { v.Faults.Clear(now) })
 	}
 	id, err := a.ID(c.Function)
 	if err != nil {
 		return nil, control.BadRequest{Err: err}
 	}
 	stopped := a.c.Shards.of(id).Ask(func(v View, now vtime.Time) {
-		if err = v.Find(id); err == nil {
-			list, err = v.InjectFault(now, id, &c)
+		if err = v.Functions.Find(id); err == nil {
+			list, err = v.Faults.Inject(now, id, &c)
 		}
 	})
 	if stopped != nil {
@@ -122,7 +122,7 @@ func (a *API) InjectFault(_ context.Context, c control.FaultChange) (list []cont
 
 // Faults lists the injected faults.
 func (a *API) Faults(context.Context) (list []control.Fault, err error) {
-	err = a.c.Shards.Each(func(v View, now vtime.Time) { list = append(list, v.Faults(now)...) })
+	err = a.c.Shards.Each(func(v View, now vtime.Time) { list = append(list, v.Faults.List(now)...) })
 	slices.SortStableFunc(list, func(a, b control.Fault) int { return strings.Compare(a.Function, b.Function) })
 	return list, err
 }
@@ -136,17 +136,17 @@ func (a *API) InjectLink(_ context.Context, c control.LinkChange) (u control.Upl
 	}
 	first := true
 	stopped := a.c.Shards.Each(func(v View, _ vtime.Time) {
-		part := v.Uplink()
+		part := v.Uplink.Describe()
 		if err == nil && c.Uplink != "" && c.Uplink != part.Name {
 			err = control.BadRequest{Err: fmt.Errorf("uplink %q: this NIC has none of that name; name %s", c.Uplink, part.Name)}
 		}
 		if err != nil {
 			return
 		}
-		if err = v.InjectLink(c.Direction, func(asked config.Impairment) (config.Impairment, error) { return changed(asked, c) }); err != nil {
+		if err = v.Uplink.Impair(c.Direction, func(asked config.Impairment) (config.Impairment, error) { return changed(asked, c) }); err != nil {
 			return
 		}
-		if part = v.Uplink(); first {
+		if part = v.Uplink.Describe(); first {
 			u, first = part, false
 			return
 		}

@@ -60,7 +60,7 @@ func (a *API) Capture(ctx context.Context, mode string, ports []string, w io.Wri
 func (a *API) startCapture(c *capture.Sink) (err error) {
 	stopped := a.c.Shards.Each(func(v View, _ vtime.Time) {
 		if err == nil {
-			err = v.StartCapture(c, a.c.WallOffset())
+			err = v.Captures.Start(c, a.c.WallOffset())
 		}
 	})
 	if stopped == nil && err == nil {
@@ -75,7 +75,7 @@ func (a *API) startCapture(c *capture.Sink) (err error) {
 
 // EndCapture ends a capture on every shard.
 func (a *API) EndCapture(c *capture.Capture) {
-	_ = a.c.Shards.Each(func(v View, _ vtime.Time) { v.EndCapture(c) }) // an error means that the shards have ended: nothing to do
+	_ = a.c.Shards.Each(func(v View, _ vtime.Time) { v.Captures.End(c) }) // an error means that the shards have ended: nothing to do
 }
 
 // portsNamed finds ports by the names of their devices or functions.
@@ -84,7 +84,7 @@ func (a *API) portsNamed(names []string) (found []capture.NamedPort, err error) 
 		return nil, nil
 	}
 	var all []capture.NamedPort
-	if err := a.c.Shards.Each(func(v View, _ vtime.Time) { all = append(all, v.Ports()...) }); err != nil {
+	if err := a.c.Shards.Each(func(v View, _ vtime.Time) { all = append(all, v.Captures.Ports()...) }); err != nil {
 		return nil, err
 	}
 	if slices.Contains(names, anyPort) {
@@ -126,7 +126,7 @@ func (a *API) Trace(ctx context.Context, what control.TraceRequest, w io.Writer)
 	}
 	shard := a.c.Shards.of(id)
 	var ring *trace.Ring
-	if stopped := shard.Ask(func(v View, _ vtime.Time) { ring, err = v.StartTrace(id, what.QPN) }); stopped != nil {
+	if stopped := shard.Ask(func(v View, _ vtime.Time) { ring, err = v.Traces.Start(id, what.QPN) }); stopped != nil {
 		return stopped
 	}
 	if err != nil {
@@ -149,7 +149,7 @@ func (a *API) Trace(ctx context.Context, what control.TraceRequest, w io.Writer)
 	}
 	_ = shard.Ask(func(v View, _ vtime.Time) { // error: the shard has ended, nothing to do
 		t.take(ring)
-		v.EndTrace(id)
+		v.Traces.End(id)
 	})
 	t.digest()
 	t.assembler.Finish()

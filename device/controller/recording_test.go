@@ -71,12 +71,12 @@ func (f *traced) Ask(ask func(View, vtime.Time)) error {
 	if f.stopped {
 		return errStopped
 	}
-	ask(f, 7)
+	ask(View{Functions: f, Traces: f}, 7)
 	return nil
 }
 
-func (f *traced) StartTrace(pfvf.ID, uint32) (*trace.Ring, error) { return f.ring, f.refuse }
-func (f *traced) EndTrace(pfvf.ID)                                { f.ended++ }
+func (f *traced) Start(pfvf.ID, uint32) (*trace.Ring, error) { return f.ring, f.refuse }
+func (f *traced) End(pfvf.ID)                                { f.ended++ }
 
 // lines calls itself with each line that is written.
 type lines func(line []byte)

@@ -19,53 +19,73 @@ type Viewer interface {
 	Ask(f func(v View, now vtime.Time)) error
 }
 
-// View is the state of a shard during an Ask.
-type View interface {
-	// Functions and their settings:
+// View is a shard during an Ask, by subject.
+type View struct {
+	Functions FunctionView
+	Objects   ObjectView
+	Faults    FaultView
+	Captures  CaptureView
+	Traces    TraceView
+	Peers     PeerView
+	Uplink    UplinkView
+	Counters  func() control.Counters // of the shard and its part of the uplink
+}
 
+// FunctionView shows the functions of a shard.
+type FunctionView interface {
 	Present() []pfvf.ID                // functions that exist, in order
 	Absent() []pfvf.ID                 // functions that are configured or set but do not exist
 	Find(id pfvf.ID) error             // why the function does not exist; nil: it does
 	Describe(pfvf.ID) control.Function // also for one that does not exist
-	Settings(pfvf.ID) config.Function
+}
 
-	// The objects of an existing function:
-
+// ObjectView shows what an existing function has.
+type ObjectView interface {
 	QPs(pfvf.ID) []control.QP
 	Queues(pfvf.ID) []control.Queue
-	Credits(pfvf.ID) []control.CreditNode
 	Connections(vtime.Time, pfvf.ID) []control.Connection // in the networks of ports; the core knows Falcon's
-	CreditRoots() []control.CreditNode                    // of the NIC and the host
-	Violations(vtime.Time, pfvf.ID) []control.Violation   // the rules that drivers broke
+	Credits(pfvf.ID) []control.CreditNode
+	CreditRoots() []control.CreditNode                  // of the NIC and the host
+	Violations(vtime.Time, pfvf.ID) []control.Violation // the rules that its drivers broke
 	ClearViolations(pfvf.ID)
+}
 
-	// Injected faults:
+// FaultView shows the faults that are injected into functions, and changes them.
+type FaultView interface {
+	List(now vtime.Time) []control.Fault
+	Inject(now vtime.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error)
+	Clear(now vtime.Time) // removes the faults of all functions
+}
 
-	Faults(now vtime.Time) []control.Fault
-	ClearFaults(now vtime.Time) // removes the faults of all functions
-	InjectFault(now vtime.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error)
-
-	// Captures and traces:
-
+// CaptureView captures a shard's traffic.
+type CaptureView interface {
 	Ports() []capture.NamedPort // of its functions
-	// StartCapture feeds a capture with this shard's traffic. offset is the wall clock minus the
-	// shard's clock, in ns.
-	StartCapture(c *capture.Sink, offset int64) error
-	EndCapture(*capture.Capture)
-	// StartTrace records the requests of a function, or of one of its queue pairs (qpn; 0: all).
-	StartTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error)
-	EndTrace(pfvf.ID)
+	// Start feeds a capture with the shard's traffic. offset is the wall clock minus the shard's
+	// clock, in ns.
+	Start(c *capture.Sink, offset int64) error
+	End(*capture.Capture)
+}
 
-	// Peers, counters and the uplink:
+// TraceView records requests.
+type TraceView interface {
+	// Start records the requests of a function, or of one of its queue pairs (qpn; 0: all).
+	Start(id pfvf.ID, qpn uint32) (*trace.Ring, error)
+	End(pfvf.ID)
+}
 
+// PeerView shows what a shard knows of other NICs.
+type PeerView interface {
 	OtherModes(now vtime.Time) (names []string) // peers that seal in another psp.mode
 	Paths(list []control.Connection)            // adds the paths to the connections of this shard
 	Keys() []control.Key                        // keys that peers gave us
 	Tunnels() []control.Route                   // tunnels to peers, and whether there is a key
-	Counters() control.Counters
-	Uplink() control.Uplink
-	// InjectLink changes the impairments of the uplink, in one direction or both ("").
-	InjectLink(direction string, change func(config.Impairment) (config.Impairment, error)) error
+}
+
+// UplinkView shows a shard's part of the uplink.
+type UplinkView interface {
+	Describe() control.Uplink
+	// Impair changes the impairments in one direction, or both ("").
+	Impair(direction string, change func(config.Impairment) (config.Impairment, error)) error
 }
 
 // Shards holds all shards of a NIC.
@@ -100,7 +120,7 @@ const functionsPerAsk = 8
 func (s Shards) EachFunction(ctx context.Context, f func(v View, now vtime.Time, id pfvf.ID)) error {
 	for _, one := range s.All {
 		var ids []pfvf.ID
-		if err := one.Ask(func(v View, _ vtime.Time) { ids = v.Present() }); err != nil {
+		if err := one.Ask(func(v View, _ vtime.Time) { ids = v.Functions.Present() }); err != nil {
 			return err
 		}
 		for part := range slices.Chunk(ids, functionsPerAsk) {
@@ -109,7 +129,7 @@ func (s Shards) EachFunction(ctx context.Context, f func(v View, now vtime.Time,
 			}
 			err := one.Ask(func(v View, now vtime.Time) {
 				for _, id := range part {
-					if v.Find(id) == nil {
+					if v.Functions.Find(id) == nil {
 						f(v, now, id)
 					}
 				}

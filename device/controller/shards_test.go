@@ -15,7 +15,8 @@ import (
 
 // fake is a fake shard with some functions.
 type fake struct {
-	View
+	FunctionView
+	ObjectView
 	ids     []pfvf.ID
 	gone    pfvf.ID
 	most    int // most functions in one Ask
@@ -30,7 +31,7 @@ func (f *fake) Ask(ask func(View, vtime.Time)) error {
 		return errStopped
 	}
 	f.now = 0
-	ask(f, 7)
+	ask(View{Functions: f, Objects: f, Counters: f.Counters}, 7)
 	f.most = max(f.most, f.now)
 	return nil
 }

@@ -193,8 +193,11 @@ func ulpPacket(b []byte) (payload []byte) {
 // maxCaptures is the most captures at one time.
 const maxCaptures = 4
 
-// Ports implements controller.View.
-func (v View) Ports() (list []capture.NamedPort) {
+// CaptureView begins and ends captures. It implements controller.CaptureView.
+type CaptureView struct{ s *Shard }
+
+// Ports implements controller.CaptureView.
+func (v CaptureView) Ports() (list []capture.NamedPort) {
 	for p := range v.s.plain.ports.all() {
 		_, short, _ := strings.Cut(p.ID.String(), ".")
 		list = append(list, capture.NamedPort{Port: p.shown, Names: []string{p.ID.String(), short}})
@@ -202,8 +205,8 @@ func (v View) Ports() (list []capture.NamedPort) {
 	return list
 }
 
-// StartCapture implements controller.View.
-func (v View) StartCapture(c *capture.Sink, offset int64) error {
+// Start implements controller.CaptureView.
+func (v CaptureView) Start(c *capture.Sink, offset int64) error {
 	t := &v.s.capture
 	if len(t.sinks) >= maxCaptures {
 		return fmt.Errorf("%d captures run already; end one of them", maxCaptures)
@@ -215,15 +218,15 @@ func (v View) StartCapture(c *capture.Sink, offset int64) error {
 	return nil
 }
 
-// EndCapture implements controller.View.
-func (v View) EndCapture(c *capture.Capture) {
+// End implements controller.CaptureView.
+func (v CaptureView) End(c *capture.Capture) {
 	v.setSinks(slices.DeleteFunc(slices.Clone(v.s.capture.sinks), func(s capture.Sink) bool { return s.To == c }))
 }
 
 // setSinks replaces the captures of the shard. Packets of loopback connections are shown as they
 // would look on the way to another NIC: inner IP, Falcon, RDMA. None is ever lost, so there are no
 // acknowledgements, and the PSN is the RSN.
-func (v View) setSinks(sinks []capture.Sink) {
+func (v CaptureView) setSinks(sinks []capture.Sink) {
 	s := v.s
 	s.capture.set(sinks)
 	loopbacks := rdma.Wire[*local.Engine](s.rdma)

@@ -258,7 +258,7 @@ func TestFramesOfPortsAreCapturedBothWays(t *testing.T) {
 func TestCapturesAndTracesAreBounded(t *testing.T) {
 	v := newVirtualWith(t, 5, wire100us, manyVFs)
 	s := v.shards[0]
-	view := s.View()
+	traces := s.View().Traces
 	var captures []*capture.Capture
 	begin := func() error {
 		c, err := capture.New(io.Discard, config.CaptureBoth)
@@ -267,7 +267,7 @@ func TestCapturesAndTracesAreBounded(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		captures = append(captures, c)
-		return view.StartCapture(&capture.Sink{To: c, Clear: true}, 0)
+		return s.View().Captures.Start(&capture.Sink{To: c, Clear: true}, 0)
 	}
 	for i := range maxCaptures {
 		if err := begin(); err != nil {
@@ -277,7 +277,7 @@ func TestCapturesAndTracesAreBounded(t *testing.T) {
 	if err := begin(); err == nil || !strings.Contains(err.Error(), "run already") {
 		t.Errorf("one more: %v", err)
 	}
-	view.EndCapture(captures[1])
+	s.View().Captures.End(captures[1])
 	if err := begin(); err != nil || len(s.capture.sinks) != maxCaptures {
 		t.Errorf("in its place: %v, %d run", err, len(s.capture.sinks))
 	}
@@ -290,15 +290,15 @@ func TestCapturesAndTracesAreBounded(t *testing.T) {
 		return id
 	}
 	for i := range maxTraces {
-		if _, err := view.StartTrace(vf(i+1), 0); err != nil {
+		if _, err := traces.Start(vf(i+1), 0); err != nil {
 			t.Fatalf("trace %d: %v", i, err)
 		}
 	}
-	if _, err := view.StartTrace(vf(maxTraces+1), 0); err == nil || !strings.Contains(err.Error(), "are traced already") {
+	if _, err := traces.Start(vf(maxTraces+1), 0); err == nil || !strings.Contains(err.Error(), "are traced already") {
 		t.Errorf("one more: %v", err)
 	}
-	view.EndTrace(vf(2))
-	if _, err := view.StartTrace(vf(maxTraces+1), 0); err != nil {
+	traces.End(vf(2))
+	if _, err := traces.Start(vf(maxTraces+1), 0); err != nil {
 		t.Errorf("in its place: %v", err)
 	}
 }

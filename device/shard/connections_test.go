@@ -278,7 +278,7 @@ func TestRoutesNameThePortOrPeer(t *testing.T) {
 	}
 	var list []control.Route
 	for _, s := range v.nics[0] {
-		list = append(list, s.View().Tunnels()...)
+		list = append(list, s.View().Peers.Tunnels()...)
 	}
 	for _, r := range list {
 		if !r.Sealed || r.PeerName != "2" {

@@ -28,7 +28,7 @@
 // Beside them, captures get copies of traffic (capture.go) and the tracer feeds timelines of
 // requests (trace.go). Drivers' requests are handled in device/guest; connections are agreed on,
 // found and ended in device/conn, and falcon.go gives them the keys of device/security. View
-// (view.go) shows a shard to operators, through device/controller.
+// shows a shard to operators, by subject, through device/controller (view.go, faults.go).
 //
 // While the thread is awake, it polls send rings in guest memory (rdma.Engine.Poll) and the rings
 // of doorbell records in guests' shared memory (guest.Bells). Before it sleeps it arms them, so

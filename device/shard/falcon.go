@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
@@ -28,17 +29,18 @@ type falconWire struct {
 }
 
 // newFalcon creates the Falcon engine, the table of its connections, and what connects it with the
-// functions and the connection manager.
-func newFalcon(s *Shard) *falconWire {
-	w := &falconWire{rof: rdma.Wire[*rof.Engine](s.rdma)}
-	w.engine = falcon.NewEngine(falcon.Config{Profile: s.cfg.Falcon.Build(), Credits: s.core.Credits().Parent(), MaxConns: conn.MaxSlots}, w.rof)
+// functions and the connection manager. Queue pairs whose peer is not reached over Falcon are
+// connected by others.
+func newFalcon(shard int, cfg *config.Config, core Core, on *rdma.Engine, others *networks, keys *security.TxSAs, log *loglimit.Log) *falconWire {
+	w := &falconWire{rof: rdma.Wire[*rof.Engine](on)}
+	w.engine = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: core.Credits().Parent(), MaxConns: conn.MaxSlots}, w.rof)
 	w.rof.UseFalcon(w.engine)
 	w.table = conn.NewTable(conn.TableConfig{
-		Shard: s.index, Slots: conn.MaxSlots, Transport: w.engine, Loopbacks: rdma.Wire[*local.Engine](s.rdma), Keys: keyStore{s.txSAs},
-		Credits: connectionCredits(s.cfg), Log: s.log.Line,
+		Shard: shard, Slots: conn.MaxSlots, Transport: w.engine, Loopbacks: rdma.Wire[*local.Engine](on), Keys: keyStore{keys},
+		Credits: connectionCredits(cfg), Log: log.Line,
 	})
 	w.conns = conn.NewConnector(conn.ConnectorConfig{
-		MTU: s.cfg.RDMA.MTU, Table: w.table, Manager: s.core, Links: w.rof, RDMA: w.rof, Elsewhere: s.networks.connect, Log: s.log.Line,
+		MTU: cfg.RDMA.MTU, Table: w.table, Manager: core, Links: w.rof, RDMA: w.rof, Elsewhere: others.connect, Log: log.Line,
 	})
 	return w
 }

@@ -47,11 +47,11 @@ type functionSet struct {
 	host    *credit.Node
 	table   *pfvf.Table // enabled functions, by address
 	members perFunction[member]
-	count   atomic.Int32 // number of existing functions, for readers outside the shard
-	vfs     [pfvf.MaxPF + 1]int
+	count   atomic.Int32        // number of existing functions, for readers outside the shard
+	vfs     [pfvf.MaxPF + 1]int // number that each PF can have; -1: there is no such PF
 	absent  map[pfvf.ID]config.Function
 
-	changed map[pfvf.ID]bool // added or changed since the last call of View.NewGuests
+	changed map[pfvf.ID]bool // added or changed since the last call of FunctionView.NewGuests
 	signal  chan struct{}    // gets a value when settings of functions have changed
 
 	enabled [pfvf.MaxPF + 1]int       // enabled VFs of each PF, over all shards
@@ -61,12 +61,9 @@ type functionSet struct {
 // maxFunctions is the most functions at one time: 16 PFs with 4095 VFs each.
 const maxFunctions = (pfvf.MaxPF + 1) * (pfvf.MaxVF + 1)
 
-func newFunctionSet(s *Shard, table *pfvf.Table) *functionSet {
-	fs := &functionSet{
-		falcon: s.falcon, networks: s.networks, plain: s.plain, trace: s.trace, cfg: s.cfg, core: s.core, guests: s.guests, rdma: s.rdma, drops: &s.drops,
-		host: s.core.Credits(), table: table, members: perFunction[member]{host: s.cfg.NIC.Host}, absent: map[pfvf.ID]config.Function{},
-		changed: map[pfvf.ID]bool{}, signal: make(chan struct{}, 1),
-	}
+// populate creates the functions of the configuration, whose ports are there.
+func (fs *functionSet) populate() (err error) {
+	fs.members.host, fs.absent, fs.changed, fs.signal = fs.cfg.NIC.Host, map[pfvf.ID]config.Function{}, map[pfvf.ID]bool{}, make(chan struct{}, 1)
 	for i := range fs.vfs {
 		fs.vfs[i] = -1
 	}
@@ -74,11 +71,6 @@ func newFunctionSet(s *Shard, table *pfvf.Table) *functionSet {
 		pf := &fs.cfg.Functions[i]
 		fs.vfs[pf.PF] = pf.VFCount
 	}
-	return fs
-}
-
-// populate creates the functions of the configuration, whose ports are there.
-func (fs *functionSet) populate() (err error) {
 	fs.core.Functions(func(id pfvf.ID, here bool, is *config.Function) {
 		switch {
 		case !id.IsVF():

@@ -243,7 +243,7 @@ func TestOperatorSetsVF(t *testing.T) {
 func TestOperatorErrors(t *testing.T) {
 	v := newVirtualWith(t, 6, wire100us, manyVFs)
 	s := v.shards[0]
-	before := (View{s: s}).Describe(vfID(0, 1))
+	before := s.View().Functions.Describe(vfID(0, 1))
 	for _, c := range []struct {
 		function, action string
 		set              []string
@@ -284,7 +284,7 @@ func TestOperatorErrors(t *testing.T) {
 			t.Errorf("%s %s %v:\n got %v\nwant %s", c.function, c.action, c.set, err, c.want)
 		}
 	}
-	if after := (View{s: s}).Describe(vfID(0, 1)); after != before {
+	if after := s.View().Functions.Describe(vfID(0, 1)); after != before {
 		t.Errorf("refused changes left %+v, was %+v", after, before)
 	}
 	if got := s.funcs.host.Charged(); got != (credit.Cost{}) {
@@ -391,7 +391,7 @@ func testPFManagesVFs(t *testing.T) {
 	if o := objects(pf, abi.AdminOpQueryVFObjects, &abi.QueryVFObjects{VF: 21, Part: abi.CreditInUse}); o != (abi.ObjectCounts{}) {
 		t.Errorf("in use by a function that is not there %+v", o)
 	}
-	if f := v.shardOf(d.fn).View().Describe(vfID(0, 20)); f.AHs != 3 || f.XRCDs != 3 || f.MaxAH != 3 || f.MaxSRQ != 3 {
+	if f := v.shardOf(d.fn).View().Functions.Describe(vfID(0, 20)); f.AHs != 3 || f.XRCDs != 3 || f.MaxAH != 3 || f.MaxSRQ != 3 {
 		t.Errorf("shown %+v", f)
 	}
 	refused(d, abi.StatusInvalidArgument, abi.AdminOpQueryObjects, &abi.QueryObjects{Part: abi.CreditGuarantee})
@@ -667,7 +667,7 @@ func TestChangedGuestsAreReportedOnce(t *testing.T) {
 		guests := func() map[pfvf.ID]uint32 {
 			all := map[pfvf.ID]uint32{}
 			for _, s := range v.nics[0] {
-				maps.Copy(all, s.View().NewGuests())
+				maps.Copy(all, s.View().Functions.NewGuests())
 			}
 			return all
 		}
@@ -704,7 +704,7 @@ func TestEveryKindHasAQuotaAndACount(t *testing.T) {
 	for k := range abi.NumObjects {
 		most := uint32(5 + k)
 		v.mustOperate(0, "pf0.vf1", "", "max_"+k.Info().Key, fmt.Sprint(most))
-		raw, err := json.Marshal((View{s: s}).Describe(d.fn.ID))
+		raw, err := json.Marshal(s.View().Functions.Describe(d.fn.ID))
 		if err != nil {
 			t.Fatal(err)
 		}

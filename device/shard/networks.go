@@ -39,20 +39,19 @@ type networks struct {
 	log     *loglimit.Log
 }
 
-func newNetworks(s *Shard, own *pfvf.Table) *networks {
-	ns := &networks{plain: s.plain, own: own, core: s.core, mtu: pathMTU(s.cfg), most: connectionCredits(s.cfg), now: &s.now, log: s.log}
-	for _, n := range s.rdma.Networks() {
+// add adds the wires of an engine. wake wakes the shard when TCP has got something.
+func (ns *networks) add(of *rdma.Engine, wake func()) {
+	for _, n := range of.Networks() {
 		ns.all = append(ns.all, &network{Network: n})
 		if n.Kind.Groups {
-			s.plain.gw.Groups = append(s.plain.gw.Groups, claim(n.Kind))
+			ns.plain.gw.Groups = append(ns.plain.gw.Groups, claim(n.Kind))
 		}
 	}
-	for _, w := range s.rdma.Streams() {
-		of := newStreams(s, w)
-		ns.streams = append(ns.streams, of)
-		ns.all = append(ns.all, &network{Network: rdma.Network{Kind: w.Kind, Network: of}})
+	for _, w := range of.Streams() {
+		streams := &streams{wire: w, wake: wake, now: ns.now, ports: map[uint32]*streamPort{}}
+		ns.streams = append(ns.streams, streams)
+		ns.all = append(ns.all, &network{Network: rdma.Network{Kind: w.Kind, Network: streams}})
 	}
-	return ns
 }
 
 func claim(k *transport.Kind) gateway.Claim {

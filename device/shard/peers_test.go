@@ -45,7 +45,7 @@ func (v *virtual) leftOfPeers(nic int) (left []string) {
 		note("open connections", s.falcon.table.Named())
 		note("transport connections", int(s.falcon.engine.Stats().Conns))
 		note("peers of the shard", len(s.peers))
-		note("tunnels", len(s.View().Tunnels()))
+		note("tunnels", len(s.View().Peers.Tunnels()))
 		note("keys asked for probes", len(s.probes.asked))
 		for f := range s.funcs.members.all() {
 			note("connections of "+f.ID.String(), len(f.conns.IDs())+f.conns.QPs())

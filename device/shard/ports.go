@@ -71,13 +71,13 @@ type plainIP struct {
 	effects *effect.List
 }
 
-func newPlainIP(s *Shard) *plainIP {
+// newPlainIP returns the plain IP of a shard (index), without ports.
+func newPlainIP(index int, cfg *config.Config, core Core, effects *effect.List) *plainIP {
 	p := &plainIP{
-		gw: gateway.New(uint8(s.index), s.core.Routes()), ports: perFunction[Port]{host: s.cfg.NIC.Host}, marked: map[pfvf.ID]bool{},
-		nic: s.cfg.CM.Name, shard: uint8(s.index), core: s.core, effects: &s.effects,
+		gw: gateway.New(uint8(index), core.Routes()), ports: perFunction[Port]{host: cfg.NIC.Host}, marked: map[pfvf.ID]bool{},
+		nic: cfg.CM.Name, shard: uint8(index), core: core, effects: effects,
 	}
-	p.gw.UseFunctions(s.core.Knows)
-	p.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
+	p.gw.UseFunctions(core.Knows)
 	return p
 }
 

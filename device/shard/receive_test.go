@@ -176,7 +176,7 @@ func TestOtherModeOfAPeerIsLogged(t *testing.T) {
 	var out bytes.Buffer
 	log := &loglimit.Log{To: slog.New(slog.NewTextHandler(&out, nil))}
 	p := &peer{name: "2"}
-	v := View{&Shard{peers: map[cm.PeerID]*peer{2: p, 3: {name: "3"}}}}
+	v := PeerView{&Shard{peers: map[cm.PeerID]*peer{2: p, 3: {name: "3"}}}}
 	for _, c := range []struct {
 		at    falcon.Time
 		comes bool

@@ -351,15 +351,15 @@ func TestRoCECredits(t *testing.T) {
 		}
 		return done[0] == each && done[1] == each
 	})
-	if waits := (View{a.shard()}).Counters()["rdma.credit_waits"]; waits == 0 {
+	if waits := a.shard().Counters()["rdma.credit_waits"]; waits == 0 {
 		t.Error("nobody waited for credits")
 	}
 	var nodes []control.CreditNode
 	for _, s := range v.nics[0] {
-		nodes = append(nodes, View{s}.CreditRoots()...)
+		nodes = append(nodes, s.View().Objects.CreditRoots()...)
 	}
 	for _, x := range []*driver{a, c} {
-		nodes = append(nodes, View{x.shard()}.Credits(x.fn.ID)...)
+		nodes = append(nodes, x.shard().View().Objects.Credits(x.fn.ID)...)
 	}
 	for _, n := range nodes {
 		for counter, used := range n.InUse {
@@ -377,7 +377,7 @@ func TestRoCEConnections(t *testing.T) {
 	a, b := pair(v)
 	exchange(t, a, b, 5000)
 	v.idle(5e6)
-	list := View{a.shard()}.Connections(v.now, a.fn.ID)
+	list := a.shard().View().Objects.Connections(v.now, a.fn.ID)
 	if len(list) != 1 {
 		t.Fatalf("%+v", list)
 	}
@@ -392,11 +392,11 @@ func TestRoCEConnections(t *testing.T) {
 		t.Fatal(cqe.Status)
 	}
 	v.idle(1e6)
-	if list = (View{a.shard()}).Connections(v.now, a.fn.ID); len(list) != 1 || list[0].State == "ESTABLISHED" || list[0].Retransmits == 0 {
+	if list = a.shard().View().Objects.Connections(v.now, a.fn.ID); len(list) != 1 || list[0].State == "ESTABLISHED" || list[0].Retransmits == 0 {
 		t.Errorf("%+v", list)
 	}
 	v.idle(3e9)
-	if list = (View{b.shard()}).Connections(v.now, b.fn.ID); len(list) != 0 {
+	if list = b.shard().View().Objects.Connections(v.now, b.fn.ID); len(list) != 0 {
 		t.Errorf("of a queue pair that is gone: %+v", list)
 	}
 }
@@ -416,7 +416,7 @@ func TestRoCEPortComes(t *testing.T) {
 		t.Fatal("a function without a port is in the network")
 	}
 	wiredPair(v, a, b, true)
-	if list := (View{b.shard()}).Connections(v.now, b.fn.ID); len(list) != 0 {
+	if list := b.shard().View().Objects.Connections(v.now, b.fn.ID); len(list) != 0 {
 		t.Errorf("with an address that nobody has yet: %+v", list)
 	}
 	for range 2 {

@@ -78,11 +78,16 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 	encap := security.EncapOf(cfg.PSP.Mode == config.PSPTransport)
 	s.txSAs = security.NewTxSAs(encap, core)
 	s.txSAs.Name = s.peerName
-	s.plain = newPlainIP(s)
+	s.plain = newPlainIP(index, cfg, core, &s.effects)
+	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
 	enabled := pfvf.NewTable(maxFunctions)
-	s.networks = newNetworks(s, enabled)
-	s.falcon = newFalcon(s)
-	s.funcs = newFunctionSet(s, enabled)
+	s.networks = &networks{plain: s.plain, own: enabled, core: core, mtu: pathMTU(cfg), most: connectionCredits(cfg), now: &s.now, log: s.log}
+	s.networks.add(s.rdma, s.inbox.Wake)
+	s.falcon = newFalcon(index, cfg, core, s.rdma, s.networks, s.txSAs, s.log)
+	s.funcs = &functionSet{
+		falcon: s.falcon, networks: s.networks, plain: s.plain, trace: s.trace, cfg: cfg, core: core, guests: s.guests, rdma: s.rdma, drops: &s.drops,
+		host: core.Credits(), table: enabled,
+	}
 	parsing := guard{&s.drops, s.log}
 	s.probes = &probes{
 		uplink: s.uplink, guard: parsing, drops: &s.drops, core: core, peers: s.peers, keys: s.txSAs, asked: map[security.Use]bool{},

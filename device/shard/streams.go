@@ -26,7 +26,7 @@ import (
 type streams struct {
 	wire  rdma.StreamWire
 	tcp   *tcp.Stack // nil: no function uses the wire
-	wake  func()
+	wake  func()     // wakes the shard: TCP has got something
 	now   *falcon.Time
 	ports map[uint32]*streamPort // the last of each function
 	sum   transport.PortStats    // of those before
@@ -35,10 +35,6 @@ type streams struct {
 }
 
 var _ transport.Network = (*streams)(nil)
-
-func newStreams(s *Shard, w rdma.StreamWire) *streams {
-	return &streams{wire: w, wake: s.inbox.Wake, now: &s.now, ports: map[uint32]*streamPort{}}
-}
 
 // close ends TCP. The shard's thread has ended.
 func (s *streams) close() {

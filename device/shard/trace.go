@@ -76,8 +76,12 @@ func (fs *functionSet) setTrace(id pfvf.ID, r *trace.Ring) {
 	}
 }
 
-// startTrace starts tracing a function.
-func (fs *functionSet) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
+// TraceView starts and ends the tracing of functions. It implements controller.TraceView.
+type TraceView struct{ fs *functionSet }
+
+// Start implements controller.TraceView.
+func (v TraceView) Start(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
+	fs := v.fs
 	switch f := fs.members.get(id); {
 	case f == nil && !fs.possible(id):
 		return nil, reasonOf(fs.core.Find(id))
@@ -92,3 +96,6 @@ func (fs *functionSet) startTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
 	fs.setTrace(id, r)
 	return r, nil
 }
+
+// End implements controller.TraceView.
+func (v TraceView) End(id pfvf.ID) { v.fs.setTrace(id, nil) }

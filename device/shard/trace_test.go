@@ -50,7 +50,7 @@ func newTracedIn(t *testing.T, v *virtual, connect func() (a, b *driver)) *trace
 	x.idle()
 	for i, d := range x.ends {
 		var err error
-		if x.rings[i], err = d.fn.set.startTrace(d.fn.ID, 0); err != nil {
+		if x.rings[i], err = (TraceView{d.fn.set}).Start(d.fn.ID, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -257,7 +257,7 @@ func TestTraceBounds(t *testing.T) {
 		{"h1.pf0.vf1", 0, "is traced already"}, {"h1.pf3", 0, "there is none"}, {"h1.pf0.vf2", 0x77, "has no queue pair 0x77"},
 	} {
 		other, _ := pfvf.ParseID(c.id)
-		if _, err := s.funcs.startTrace(other, c.qpn); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := s.View().Traces.Start(other, c.qpn); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.id, err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestTraceBounds(t *testing.T) {
 	if events, _ := x.rings[0].Take(nil); len(events) != 0 || len(s.trace.traces) != 0 {
 		t.Errorf("%d events after the end", len(events))
 	}
-	r, err := s.funcs.startTrace(id, a.qpn) // its only one
+	r, err := s.View().Traces.Start(id, a.qpn) // its only one
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,29 +11,36 @@ import (
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/counters"
-	"github.com/falcon-vnic/vnic/device/fault"
 	"github.com/falcon-vnic/vnic/device/gateway"
-	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
-	"github.com/falcon-vnic/vnic/rdma/trace"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// View shows the shard to the NIC's API, on the shard's thread. It implements controller.View.
-type View struct{ s *Shard }
+// View shows a shard to operators, and changes it for them, by subject (controller.View). It is used
+// on the shard's thread only.
+type View struct {
+	Functions FunctionView
+	Objects   ObjectView
+	Faults    FaultView
+	Captures  CaptureView
+	Traces    TraceView
+	Peers     PeerView
+}
 
-// View returns a view of the shard. It may be used on the shard's thread only.
-func (s *Shard) View() View { return View{s} }
+// View returns a view of the shard.
+func (s *Shard) View() View {
+	return View{FunctionView{s.funcs}, ObjectView{s.funcs}, FaultView{s.funcs}, CaptureView{s}, TraceView{s.funcs}, PeerView{s}}
+}
 
-// Index returns the number of the shard.
-func (v View) Index() int { return v.s.index }
+// FunctionView shows the functions. It implements controller.FunctionView.
+type FunctionView struct{ fs *functionSet }
 
-// Present implements controller.View.
-func (v View) Present() (ids []pfvf.ID) {
-	for f := range v.s.funcs.members.all() {
+// Present implements controller.FunctionView.
+func (v FunctionView) Present() (ids []pfvf.ID) {
+	for f := range v.fs.members.all() {
 		ids = append(ids, f.ID)
 	}
 	return ids
@@ -41,40 +48,40 @@ func (v View) Present() (ids []pfvf.ID) {
 
 // NewGuests returns the functions that were added or changed since the last call, each with the CID
 // of its guest; 0: it has none, or the function is disabled.
-func (v View) NewGuests() map[pfvf.ID]uint32 {
+func (v FunctionView) NewGuests() map[pfvf.ID]uint32 {
 	guests := map[pfvf.ID]uint32{}
-	for id := range v.s.funcs.changed {
+	for id := range v.fs.changed {
 		guests[id] = 0
-		if f := v.s.funcs.members.get(id); f != nil && f.cfg.Guest != nil && *f.cfg.Enabled {
+		if f := v.fs.members.get(id); f != nil && f.cfg.Guest != nil && *f.cfg.Enabled {
 			guests[id] = f.cfg.Guest.CID
 		}
 	}
-	clear(v.s.funcs.changed)
+	clear(v.fs.changed)
 	return guests
 }
 
-// Absent implements controller.View.
-func (v View) Absent() []pfvf.ID { return slices.Collect(maps.Keys(v.s.funcs.absent)) }
+// Absent implements controller.FunctionView.
+func (v FunctionView) Absent() []pfvf.ID { return slices.Collect(maps.Keys(v.fs.absent)) }
 
-// Find implements controller.View.
-func (v View) Find(id pfvf.ID) error {
-	switch fs := v.s.funcs; {
-	case fs.members.get(id) != nil:
+// Find implements controller.FunctionView.
+func (v FunctionView) Find(id pfvf.ID) error {
+	switch {
+	case v.fs.members.get(id) != nil:
 		return nil
-	case fs.possible(id):
+	case v.fs.possible(id):
 		return fmt.Errorf("function %s is disabled; enable it first (vnic vf enable)", id)
 	default:
-		return reasonOf(v.s.core.Find(id))
+		return reasonOf(v.fs.core.Find(id))
 	}
 }
 
-// Settings implements controller.View.
-func (v View) Settings(id pfvf.ID) config.Function { return v.s.funcs.settings(id) }
+// Settings returns the settings of a function, whether it exists or not.
+func (v FunctionView) Settings(id pfvf.ID) config.Function { return v.fs.settings(id) }
 
-// Describe implements controller.View.
-func (view View) Describe(id pfvf.ID) control.Function {
-	s := view.s
-	c := s.funcs.settings(id)
+// Describe implements controller.FunctionView.
+func (view FunctionView) Describe(id pfvf.ID) control.Function {
+	fs := view.fs
+	c := fs.settings(id)
 	v := control.Function{
 		ID: id.String(), Number: uint32(id), Type: "vf", State: abi.StateDisabled.String(),
 		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(&c),
@@ -87,22 +94,22 @@ func (view View) Describe(id pfvf.ID) control.Function {
 		v.Addr = c.Address.String()
 	}
 	if p := c.Port; p != nil {
-		v.Port = &control.Port{Name: p.Name, Type: p.Type, Socket: p.Socket, Listen: p.Listen, Queues: p.Queues, Mode: p.Mode, Bridge: p.Bridge, Netns: p.Netns, MTU: p.MTU, Up: s.plain.gw.Up(uint32(id))}
-		if port := s.plain.ports.get(id); port != nil && port.Device != nil {
+		v.Port = &control.Port{Name: p.Name, Type: p.Type, Socket: p.Socket, Listen: p.Listen, Queues: p.Queues, Mode: p.Mode, Bridge: p.Bridge, Netns: p.Netns, MTU: p.MTU, Up: fs.plain.gw.Up(uint32(id))}
+		if port := fs.plain.ports.get(id); port != nil && port.Device != nil {
 			v.Port.Fault = port.Device.Fault()
 		}
 	}
 	if w := c.DMAWindow; w != nil {
 		v.DMAWindow = fmt.Sprintf("%s+%s", w.Address, w.Size)
 	}
-	f := s.funcs.members.get(id)
+	f := fs.members.get(id)
 	if f == nil {
 		return v
 	}
 	v.State, v.LinkUp, v.Resets = f.Lifecycle.State().String(), f.LinkUp, f.Lifecycle.Resets()
 	if !id.IsVF() {
 		v.Type = "pf"
-		v.TotalVFs, v.NumVFs = s.funcs.vfs[id.PF()], int(f.Registers().Value(abi.RegNumVF))
+		v.TotalVFs, v.NumVFs = fs.vfs[id.PF()], int(f.Registers().Value(abi.RegNumVF))
 	}
 	if code, reason := f.Lifecycle.Fault(); code != abi.FaultNone {
 		v.Fault = code.String() + ": " + reason
@@ -134,9 +141,12 @@ func guestName(f *config.Function) string {
 	return fmt.Sprintf("cid %d", g.CID)
 }
 
-// Connections implements controller.View.
-func (view View) Connections(now falcon.Time, id pfvf.ID) (list []control.Connection) {
-	f := view.s.funcs.members.get(id)
+// ObjectView shows what functions have. It implements controller.ObjectView.
+type ObjectView struct{ fs *functionSet }
+
+// Connections implements controller.ObjectView.
+func (v ObjectView) Connections(now falcon.Time, id pfvf.ID) (list []control.Connection) {
+	f := v.fs.members.get(id)
 	if f == nil || f.Verbs() == nil {
 		return nil
 	}
@@ -153,29 +163,9 @@ func (view View) Connections(now falcon.Time, id pfvf.ID) (list []control.Connec
 	return list
 }
 
-// Paths implements controller.View.
-func (view View) Paths(list []control.Connection) {
-	for i := range list {
-		v := &list[i]
-		if o := view.s.falcon.table.ByID(v.ID); o != nil && o.Conn != nil { // keys may have been replaced since
-			v.TxSPI, v.RxSPI = sessionOf(o).SPIs()
-			describePath(v, o.Conn.Info())
-		}
-	}
-}
-
-// describePath adds the transport's measurements of a connection's path.
-func describePath(v *control.Connection, i falcon.ConnInfo) {
-	v.Retransmits = i.Retransmits
-	v.Cwnd, v.RTTNS, v.DelayNS, v.DelayTargetNS = i.Fcwnd, i.RTT, i.Delay, i.DelayTarget
-	if i.LongPath {
-		v.Note = conn.LongPathNote(i)
-	}
-}
-
-// QPs implements controller.View.
-func (v View) QPs(of pfvf.ID) (list []control.QP) {
-	f := v.s.funcs.members.get(of)
+// QPs implements controller.ObjectView.
+func (v ObjectView) QPs(of pfvf.ID) (list []control.QP) {
+	f := v.fs.members.get(of)
 	if f.Verbs() == nil {
 		return nil
 	}
@@ -199,9 +189,9 @@ func (v View) QPs(of pfvf.ID) (list []control.QP) {
 	return list
 }
 
-// Queues implements controller.View.
-func (v View) Queues(of pfvf.ID) (list []control.Queue) {
-	f := v.s.funcs.members.get(of)
+// Queues implements controller.ObjectView.
+func (v ObjectView) Queues(of pfvf.ID) (list []control.Queue) {
+	f := v.fs.members.get(of)
 	if f.Verbs() == nil {
 		return nil
 	}
@@ -231,18 +221,18 @@ func adminQueue(f *member) control.Queue {
 	return v
 }
 
-// CreditRoots implements controller.View.
-func (v View) CreditRoots() []control.CreditNode {
-	host, c := v.s.funcs.host, &v.s.cfg.NIC
+// CreditRoots implements controller.ObjectView.
+func (v ObjectView) CreditRoots() []control.CreditNode {
+	host, c := v.fs.host, &v.fs.cfg.NIC
 	return []control.CreditNode{creditNode("nic", c.Name, host.Parent()), creditNode("host", fmt.Sprintf("h%d", c.Host), host)}
 }
 
-// Credits implements controller.View: it lists a function and its connections.
-func (v View) Credits(of pfvf.ID) (list []control.CreditNode) {
-	f := v.s.funcs.members.get(of)
+// Credits implements controller.ObjectView: it lists a function and its connections.
+func (v ObjectView) Credits(of pfvf.ID) (list []control.CreditNode) {
+	f := v.fs.members.get(of)
 	list = append(list, creditNode("function", f.ID.String(), f.Credits))
 	for _, id := range f.conns.IDs() {
-		if c := v.s.falcon.table.ByID(id); c != nil && c.Credits != nil {
+		if c := v.fs.falcon.table.ByID(id); c != nil && c.Credits != nil {
 			list = append(list, creditNode("connection", fmt.Sprintf("%s/%d", f.ID, id), c.Credits))
 		}
 	}
@@ -267,8 +257,52 @@ func counts(c credit.Cost) map[string]uint32 {
 	return m
 }
 
-// Keys implements controller.View. No answer holds a key.
-func (v View) Keys() (list []control.Key) {
+// Violations implements controller.ObjectView.
+func (view ObjectView) Violations(now falcon.Time, of pfvf.ID) (list []control.Violation) {
+	for _, v := range view.fs.members.get(of).Violations().All() {
+		is := control.Violation{
+			Function: of.String(), Ring: v.Ring.String(), Queue: v.Queue, Index: v.Index,
+			Bytes: hex.EncodeToString(v.Bytes[:v.Length]), Count: v.Count, AgeMS: (now - v.At) / 1e6,
+		}
+		if v.Clause != 0 {
+			c := abi.Clause(v.Clause)
+			is.Clause, is.What = c.String(), c.Doc()
+		} else {
+			is.What = fmt.Sprintf("WQE %d: %s (%s)", v.Index, v.Why, v.Status)
+		}
+		list = append(list, is)
+	}
+	return list
+}
+
+// ClearViolations implements controller.ObjectView.
+func (view ObjectView) ClearViolations(of pfvf.ID) { view.fs.members.get(of).Violations().Clear() }
+
+// PeerView shows what the shard knows of other NICs. It implements controller.PeerView.
+type PeerView struct{ s *Shard }
+
+// Paths implements controller.PeerView.
+func (view PeerView) Paths(list []control.Connection) {
+	for i := range list {
+		v := &list[i]
+		if o := view.s.falcon.table.ByID(v.ID); o != nil && o.Conn != nil { // keys may have been replaced since
+			v.TxSPI, v.RxSPI = sessionOf(o).SPIs()
+			describePath(v, o.Conn.Info())
+		}
+	}
+}
+
+// describePath adds the transport's measurements of a connection's path.
+func describePath(v *control.Connection, i falcon.ConnInfo) {
+	v.Retransmits = i.Retransmits
+	v.Cwnd, v.RTTNS, v.DelayNS, v.DelayTargetNS = i.Fcwnd, i.RTT, i.Delay, i.DelayTarget
+	if i.LongPath {
+		v.Note = conn.LongPathNote(i)
+	}
+}
+
+// Keys implements controller.PeerView. No answer holds a key.
+func (v PeerView) Keys() (list []control.Key) {
 	for _, k := range v.s.txSAs.List() {
 		list = append(list, control.Key{
 			Direction: "tx", PeerName: v.s.peerName(k.Use.Peer), Tenant: k.Use.Tenant, Class: k.Use.Class.String(),
@@ -278,16 +312,16 @@ func (v View) Keys() (list []control.Key) {
 	return list
 }
 
-// Tunnels implements controller.View.
-func (v View) Tunnels() (list []control.Route) {
+// Tunnels implements controller.PeerView.
+func (v PeerView) Tunnels() (list []control.Route) {
 	v.s.plain.gw.Tunnels.Each(func(t *gateway.Tunnel) {
 		list = append(list, control.Route{Kind: "peer", PeerName: t.Name, Tenant: t.Tenant, Sealed: t.Sealed()})
 	})
 	return list
 }
 
-// OtherModes implements controller.View.
-func (v View) OtherModes(now falcon.Time) (names []string) {
+// OtherModes implements controller.PeerView.
+func (v PeerView) OtherModes(now falcon.Time) (names []string) {
 	for _, p := range v.s.peers {
 		if p.otherMode != 0 && now-p.otherMode < otherModeEvery {
 			names = append(names, p.name)
@@ -296,9 +330,8 @@ func (v View) OtherModes(now falcon.Time) (names []string) {
 	return names
 }
 
-// Counters implements controller.View: it returns the shard's counters and those of its parts.
-func (view View) Counters() control.Counters {
-	s := view.s
+// Counters returns the counters of the shard and its parts. It is called on the shard's thread.
+func (s *Shard) Counters() control.Counters {
 	v := control.Counters{}
 	c := counters.Shard{
 		Steps: s.counters.steps, RxPackets: s.counters.rxPackets, RxBytes: s.counters.rxBytes, TxPackets: s.counters.txPackets, TxBytes: s.counters.txBytes,
@@ -319,92 +352,4 @@ func (view View) Counters() control.Counters {
 		v["drop."+dropReason(r).String()] = n
 	}
 	return v
-}
-
-// StartTrace implements controller.View.
-func (v View) StartTrace(id pfvf.ID, qpn uint32) (*trace.Ring, error) {
-	return v.s.funcs.startTrace(id, qpn)
-}
-
-// EndTrace implements controller.View.
-func (v View) EndTrace(id pfvf.ID) { v.s.funcs.setTrace(id, nil) }
-
-// Violations implements controller.View.
-func (view View) Violations(now falcon.Time, of pfvf.ID) (list []control.Violation) {
-	for _, v := range view.s.funcs.members.get(of).Violations().All() {
-		is := control.Violation{
-			Function: of.String(), Ring: v.Ring.String(), Queue: v.Queue, Index: v.Index,
-			Bytes: hex.EncodeToString(v.Bytes[:v.Length]), Count: v.Count, AgeMS: (now - v.At) / 1e6,
-		}
-		if v.Clause != 0 {
-			c := abi.Clause(v.Clause)
-			is.Clause, is.What = c.String(), c.Doc()
-		} else {
-			is.What = fmt.Sprintf("WQE %d: %s (%s)", v.Index, v.Why, v.Status)
-		}
-		list = append(list, is)
-	}
-	return list
-}
-
-// ClearViolations implements controller.View.
-func (view View) ClearViolations(of pfvf.ID) { view.s.funcs.members.get(of).Violations().Clear() }
-
-// InjectFault implements controller.View.
-func (v View) InjectFault(now falcon.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error) {
-	f := v.s.funcs.members.get(id).Device
-	if err := changeFaults(now, f, c); err != nil {
-		return nil, err
-	}
-	return listFaults(now, f), nil
-}
-
-// ClearFaults implements controller.View.
-func (v View) ClearFaults(now falcon.Time) {
-	for _, f := range v.s.guests.Injected() {
-		f.Faults.End(now)
-	}
-}
-
-// changeFaults carries out a change of a function's faults.
-func changeFaults(now falcon.Time, f *guest.Device, c *control.FaultChange) error {
-	switch {
-	case c.Add != nil:
-		if err := f.Faults.Inject(now, *c.Add); err != nil {
-			return fmt.Errorf("%s: %w", f.ID, err)
-		}
-	case c.Profile == "none":
-		f.Faults.DropProfile(now)
-	case c.Profile != "":
-		return f.Faults.UseProfile(c.Profile, c.Seed)
-	case c.Clear && c.ID == 0:
-		f.Faults.End(now)
-	case c.Clear:
-		if !f.Faults.Remove(now, c.ID) {
-			return fmt.Errorf("%s: there is no rule %d; see vnic inject list", f.ID, c.ID)
-		}
-	default:
-		return fmt.Errorf("%s: nothing to change: give a rule or a profile, or clear", f.ID)
-	}
-	return nil
-}
-
-// Faults implements controller.View.
-func (v View) Faults(now falcon.Time) (list []control.Fault) {
-	for _, f := range v.s.guests.Injected() {
-		list = append(list, listFaults(now, f)...)
-	}
-	return list
-}
-
-func listFaults(now falcon.Time, f *guest.Device) (list []control.Fault) {
-	if name, seed, did := f.Faults.Profile(); name != "" {
-		list = append(list, control.Fault{Function: f.ID.String(), Rule: fault.Rule{Kind: fault.Kind("profile " + name), Seed: seed}, Seen: did.Sum(), Hits: did.Sum()})
-	}
-	for _, a := range f.Faults.Rules() {
-		list = append(list, control.Fault{
-			Function: f.ID.String(), ID: a.ID, Rule: a.Rule, Seen: a.Seen, Hits: a.Hits, Over: a.Over(now), AgeMS: (now - a.Since()) / 1e6, RemainsMS: a.Remains(now) / 1e6,
-		})
-	}
-	return list
 }

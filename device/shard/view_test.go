@@ -38,7 +38,7 @@ func TestFaultOfAPort(t *testing.T) {
 	s := v.shards[0]
 	p := onlyPort(s)
 	p.Device = faulty{p.Device}
-	if d := (View{s: s}).Describe(p.ID); d.Port == nil || d.Port.Fault != "ring 1: nonsense" {
+	if d := s.View().Functions.Describe(p.ID); d.Port == nil || d.Port.Fault != "ring 1: nonsense" {
 		t.Errorf("%+v", d.Port)
 	}
 }
@@ -159,7 +159,7 @@ func TestSpeedAndClock(t *testing.T) {
 
 // TestCountersAreShown checks that everything that the shard's parts count is shown.
 func TestCountersAreShown(t *testing.T) {
-	counters := newVirtual(t, 1, wire100us).shards[0].View().Counters()
+	counters := newVirtual(t, 1, wire100us).shards[0].Counters()
 	for r := range dropReasons {
 		if _, ok := counters["drop."+r.String()]; !ok {
 			t.Errorf("drops for %s are not shown", r)

@@ -248,7 +248,7 @@ func (v *virtual) logTo(nic int, w io.Writer) {
 // captureTo makes all shards of a NIC write packets to a capture.
 func (v *virtual) captureTo(nic int, c *capture.Capture, what string) {
 	for _, s := range v.nics[nic] {
-		s.View().setSinks([]capture.Sink{capture.NewSink(c, what)})
+		s.View().Captures.setSinks([]capture.Sink{capture.NewSink(c, what)})
 	}
 }
 
