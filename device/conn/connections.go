@@ -7,16 +7,12 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/rof"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
-
-// Links returns the links of datagrams that need a connection.
-type Links interface {
-	NextLink() *rof.Link
-}
 
 // Driver receives the events of its connections.
 type Driver interface {
@@ -27,18 +23,12 @@ type Driver interface {
 	Behind() bool
 }
 
-// Memory reads a driver's private data.
-type Memory interface {
-	Read(addr uint64, b []byte) error
-}
-
 // ConnectorConfig is the configuration of a Connector.
 type ConnectorConfig struct {
 	MTU     int // largest segment
 	Table   *Table
 	Manager Requests
-	Links   Links
-	RDMA    *rof.Engine // creates the RDMA side of connections, for queue pairs and links
+	RDMA    *rof.Engine // creates the RDMA side of connections, for queue pairs and links, which it asks for
 	Log     Log
 	// Elsewhere connects a queue pair whose driver named its peer, if the peer is not reached over
 	// Falcon; nil: all peers are.
@@ -81,7 +71,7 @@ type Connections struct {
 	// While it is in service:
 	epoch   uint32 // number of this period in service; 0: not in service
 	verbs   *rdma.Function
-	mem     Memory
+	mem     *queues.Memory         // of its driver
 	conns   map[uint32]*connection // by the connection manager's id
 	ofQP    map[uint32][]uint32    // ids of the connections of a queue pair
 	asking  map[uint32]*attempt    // by queue pair: requests that have no answer yet
@@ -253,7 +243,7 @@ func (s *Connector) Remove(f *Connections) {
 }
 
 // Start puts the function in service: its driver has enabled it.
-func (f *Connections) Start(verbs *rdma.Function, mem Memory) {
+func (f *Connections) Start(verbs *rdma.Function, mem *queues.Memory) {
 	f.verbs, f.mem = verbs, mem
 	f.conns, f.ofQP, f.asking = map[uint32]*connection{}, map[uint32][]uint32{}, map[uint32]*attempt{}
 	f.wirings, f.held = map[uint32]*wiring{}, map[wireKey]held{}

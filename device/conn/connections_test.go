@@ -61,7 +61,6 @@ func decision(f *Connections, o *cm.Output) *Decision { return &Decision{Output:
 
 func (a *asked) Notify(e *abi.AsyncEvent, _ string)               { a.events = append(a.events, *e) }
 func (a *asked) Behind() bool                                     { return a.behind }
-func (a *asked) NextLink() *rof.Link                              { return nil }
 func (a *asked) Fault(abi.Fault, string)                          {}
 func (a *asked) CQEvent(uint32)                                   {}
 func (a *asked) Violation(*abi.Violation)                         {}
@@ -78,14 +77,15 @@ func (a *asked) take() []string {
 // newFunction returns a function of a shard, in service or not.
 func newFunction(t *testing.T, inService bool) (*shard, *asked, *Connections) {
 	s, a := newShard(t, 3), &asked{}
-	set := NewConnector(ConnectorConfig{MTU: 4096, Table: s.Table, Manager: a, Links: a, Log: s.cfg.Log})
+	engine := rdma.NewEngine(rdma.Config{})
+	set := NewConnector(ConnectorConfig{MTU: 4096, Table: s.Table, Manager: a, RDMA: rdma.Wire[*rof.Engine](engine), Log: s.cfg.Log})
 	s.owner.LinkUp = true
 	s.owner.Addr = netip.MustParseAddr("192.168.1.1")
 	f := set.Add(*s.owner, a)
 	s.owner = &f.Owner
 	if inService {
 		mem := queues.NewMemory(nil)
-		f.Start(rdma.NewEngine(rdma.Config{}).NewFunction(f.number(), mem, verbs.Limits{}.WithDefaults(), a), mem)
+		f.Start(engine.NewFunction(f.number(), mem, verbs.Limits{}.WithDefaults(), a), mem)
 		if got := a.take(); !slices.Equal(got, []string{"begin"}) {
 			t.Fatal(got)
 		}

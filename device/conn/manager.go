@@ -77,26 +77,24 @@ func NewManager(c ManagerConfig, rand io.Reader) (*Manager, error) {
 		Host: c.Host, MTU: c.MTU + headers, MaxListeners: driverListeners + reservedListeners,
 		MaxPerFunction: MaxSlots,                       // the CID quota bounds what it uses, the backlog what it has not answered
 		MaxPerPeer:     MaxSlots * 7 / 8 * len(c.CIDs), // no peer can take the last ones
-	}, resources{m}, rand)
+	}, resources{c.Keys, m}, rand)
 	return m, err
 }
 
-// resources implements cm.Resources for the Manager.
-type resources struct{ m *Manager }
+// resources implements cm.Resources for the Manager: CIDs are its own, keys are PeerKeys'.
+type resources struct {
+	PeerKeys
+	m *Manager
+}
 
 var _ cm.Resources = resources{}
 
+// AllocCID implements cm.Resources.
 func (r resources) AllocCID(fn uint32) (uint32, error) { return r.m.cids(fn).Alloc(fn) }
 
 // FreeCID implements cm.Resources. If a connection still parts in the slot, Table.Open ends it when
 // the slot's next CID is opened.
 func (r resources) FreeCID(cid uint32) { r.m.cfg.CIDs[ShardOf(cid)].Free(cid) }
-
-func (r resources) RxSA(u cm.Use) (cm.SA, error) {
-	return r.m.cfg.Keys.RxSA(u)
-}
-
-func (r resources) ForgetSAs(peer cm.PeerID) { r.m.cfg.Keys.ForgetSAs(peer) }
 
 // Run distributes what was decided: messages, decisions for shards, changes of keys and ports.
 func (m *Manager) Run(now falcon.Time) {

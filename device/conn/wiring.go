@@ -249,7 +249,7 @@ const gsiNumber = 1
 
 // ConnectLinks requests the connections that links need.
 func (s *Connector) ConnectLinks() {
-	for l := s.cfg.Links.NextLink(); l != nil; l = s.cfg.Links.NextLink() {
+	for l := s.cfg.RDMA.NextLink(); l != nil; l = s.cfg.RDMA.NextLink() {
 		if f := s.byID[l.Function()]; f != nil {
 			f.connectLink(l)
 		}

@@ -40,7 +40,7 @@ func newFalcon(shard int, cfg *config.Config, core Core, on *rdma.Engine, others
 		Credits: connectionCredits(cfg), Log: log.Line,
 	})
 	w.conns = conn.NewConnector(conn.ConnectorConfig{
-		MTU: cfg.RDMA.MTU, Table: w.table, Manager: core, Links: w.rof, RDMA: w.rof, Elsewhere: others.connect, Log: log.Line,
+		MTU: cfg.RDMA.MTU, Table: w.table, Manager: core, RDMA: w.rof, Elsewhere: others.connect, Log: log.Line,
 	})
 	return w
 }

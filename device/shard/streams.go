@@ -5,11 +5,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/tcp"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/vtime"
+	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -501,7 +501,7 @@ func (c *call) notify(e *abi.AsyncEvent, private string) {
 type streamCommands struct {
 	p   *streamPort
 	now falcon.Time
-	mem conn.Memory
+	mem *queues.Memory
 }
 
 var _ abi.ConnectionHandler = streamCommands{}
@@ -674,7 +674,7 @@ func (p *streamPort) endQP(now falcon.Time, qpn uint32) {
 }
 
 // readPrivate copies a command's private data from guest memory.
-func readPrivate(mem conn.Memory, addr uint64, n uint16) ([]byte, abi.Status) {
+func readPrivate(mem *queues.Memory, addr uint64, n uint16) ([]byte, abi.Status) {
 	if n > abi.PrivateMax {
 		return nil, abi.StatusTooLarge
 	}
