@@ -14,6 +14,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/falcon-vnic/vnic/device/config"
 )
 
 // Direction of a packet, seen from the NIC.
@@ -319,4 +321,27 @@ func (c *Capture) finish() error {
 		}
 	}
 	return c.w.Flush()
+}
+
+// Sink is a capture and a selection of what it receives.
+type Sink struct {
+	To            *Capture
+	Sealed, Clear bool
+	Ports         map[Port]int // interfaces of the captured ports
+	AnyPort       bool         // also capture ports that are added later
+}
+
+// NewSink returns the sink for a capture mode of the configuration; "" captures nothing.
+func NewSink(to *Capture, mode string) Sink {
+	return Sink{
+		To:     to,
+		Sealed: mode == config.CaptureSealed || mode == config.CaptureBoth,
+		Clear:  mode == config.CaptureClear || mode == config.CaptureBoth,
+	}
+}
+
+// NamedPort is a function's port with its other names: those of the function.
+type NamedPort struct {
+	Port
+	Names []string
 }

@@ -39,6 +39,13 @@ func (f *Falcon) Build() falcon.Profile {
 	return p
 }
 
+// Check reports every value of the section that is out of range.
+func (f *Falcon) Check() error {
+	r := &report{}
+	f.check(r)
+	return r.sorted()
+}
+
 func (f *Falcon) check(r *report) {
 	oneOf(r, "falcon.profile", f.Profile, ProfileSoftware, ProfileHardware)
 	before := len(r.problems)

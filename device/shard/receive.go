@@ -1,9 +1,6 @@
 package shard
 
 import (
-	"log/slog"
-	"net/netip"
-
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/handover"
@@ -329,36 +326,4 @@ func (g *guard) survive(now falcon.Time, what string, frame []byte) {
 		g.drops.count(dropPanic)
 		g.log.Panicked(now, what, v, frame)
 	}
-}
-
-// peer describes another NIC.
-type peer struct {
-	id       cm.PeerID
-	name     string
-	underlay netip.AddrPort // where it receives
-	anywhere bool           // that is not configured: it is where its packets come from
-	moved    falcon.Time    // when this shard last reported that it had moved; 0: never
-
-	probesSince falcon.Time // when probes were first counted
-	probes      int         // probes that came in the second after that
-
-	otherMode     falcon.Time // time of its last packet in another psp.mode; 0: none
-	otherModeTold falcon.Time // time of the last log line about that
-}
-
-// otherModeEvery is the least time between two log lines about one peer, and how long `vnic show
-// nic` shows the note after the last packet.
-const otherModeEvery = 60_000_000_000
-
-// sealsOtherwise records that a peer, which is authenticated by its key, seals in another psp.mode
-// than ours.
-func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
-	if p == nil {
-		return
-	}
-	if p.otherMode == 0 || now-p.otherModeTold >= otherModeEvery {
-		p.otherModeTold = now
-		log.Line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.name, "ours", ours)
-	}
-	p.otherMode = now
 }

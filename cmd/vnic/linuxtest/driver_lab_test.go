@@ -1,4 +1,3 @@
-// Package linuxtest tests the Linux driver, and RoCEv2 with Linux, in guests.
 package linuxtest_test
 
 import (

@@ -1,5 +1,3 @@
-// Package tunneltest measures and tests plain IP through the tunnel and through ports, beside other
-// tunnels and drivers.
 package tunneltest_test
 
 import (

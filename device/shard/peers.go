@@ -1,12 +1,46 @@
 package shard
 
 import (
+	"log/slog"
 	"net/netip"
 
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 )
+
+// peer describes another NIC.
+type peer struct {
+	id       cm.PeerID
+	name     string
+	underlay netip.AddrPort // where it receives
+	anywhere bool           // that is not configured: it is where its packets come from
+	moved    falcon.Time    // when this shard last reported that it had moved; 0: never
+
+	probesSince falcon.Time // when probes were first counted
+	probes      int         // probes that came in the second after that
+
+	otherMode     falcon.Time // time of its last packet in another psp.mode; 0: none
+	otherModeTold falcon.Time // time of the last log line about that
+}
+
+// otherModeEvery is the least time between two log lines about one peer, and how long `vnic show
+// nic` shows the note after the last packet.
+const otherModeEvery = 60_000_000_000
+
+// sealsOtherwise records that a peer, which is authenticated by its key, seals in another psp.mode
+// than ours.
+func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
+	if p == nil {
+		return
+	}
+	if p.otherMode == 0 || now-p.otherModeTold >= otherModeEvery {
+		p.otherModeTold = now
+		log.Line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.name, "ours", ours)
+	}
+	p.otherMode = now
+}
 
 // On an uplink by UDP a peer may move: its host gets another address, or a NAT in front of it
 // another address or port. The shard notices that by a packet that is authentic, and newer than
