@@ -38,7 +38,9 @@ type VhostRelay struct {
 }
 
 // workerLimit is how long a worker may take to answer a request of QEMU. It has to wait until the
-// NIC no longer uses the guest's memory.
+// NIC no longer uses the guest's memory. A worker that takes longer is not tried again: what it waits
+// for are its event loops, and the supervisor replaces a worker whose loops stand still for much less
+// (nic.watchdog).
 const workerLimit = 30 * time.Second
 
 // ListenVhostRelay is like ListenVhostUser, but leaves the rings to a worker.

@@ -67,37 +67,44 @@ func (r *ram) set(regions queues.Regions) {
 	}
 }
 
-// presence records whether a QEMU is connected. Sessions that drivers open by windows wait for it:
-// a window is shared memory, so a driver can open a session before QEMU has announced the guest's
-// memory, above all when a worker takes over from one that died. Such a session would have no
-// memory, and the device would reject the driver's valid addresses (DRV-401).
+// presence records whether a QEMU is connected and, where a relay is in between, has been told of.
+// Sessions that drivers open by windows wait for it: a window is shared memory, so a driver can open
+// a session before QEMU has announced the guest's memory, above all when a worker takes over from one
+// that died. Such a session would have no memory, and the device would reject the driver's valid
+// addresses (DRV-401).
 type presence struct {
 	known <-chan struct{} // VhostOptions.Known
 
-	mu   sync.Mutex
-	here chan struct{} // closed while a QEMU is connected
+	mu    sync.Mutex
+	begun bool
+	here  chan struct{} // closed while a QEMU is there
 }
 
 func newPresence(known <-chan struct{}) presence {
 	return presence{known: known, here: make(chan struct{})}
 }
 
-// begin records that a QEMU has connected. None may be connected already.
+// begin records that a QEMU is there. It may be called again before end.
 func (p *presence) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	close(p.here)
+	if !p.begun {
+		p.begun = true
+		close(p.here)
+	}
 }
 
 // end records that the QEMU has disconnected.
 func (p *presence) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.here = make(chan struct{})
+	if p.begun {
+		p.begun, p.here = false, make(chan struct{})
+	}
 }
 
-// await waits until the earlier announcements are known (VhostOptions.Known) and a QEMU is
-// connected. It returns false if done is closed first.
+// await waits until the earlier announcements are known (VhostOptions.Known) and a QEMU is there. It
+// returns false if done is closed first.
 func (p *presence) await(done <-chan struct{}) bool {
 	p.mu.Lock()
 	here := p.here

@@ -546,13 +546,8 @@ func TestStalledWorkerDoesNotStallTheGuest(t *testing.T) {
 	checkVfioSession(t, q, v)
 }
 
-// TestRelayTriesASlowWorkerAgain: a worker that does not answer the first connection in time gets
-// everything on a later one.
-func TestRelayTriesASlowWorkerAgain(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f")
-	r := serveVfioRelay(t, path)
-	q := startVfioQEMU(t, path)
-	v, in := vfioWorkerWaiting(t, r, nil)
+// attachSlow attaches a worker that does not answer the relay's first connection.
+func attachSlow(t *testing.T, r *VfioRelay, in *handed) {
 	busy := true
 	r.Attach(func() (*net.UnixConn, error) {
 		if !busy {
@@ -565,6 +560,16 @@ func TestRelayTriesASlowWorkerAgain(t *testing.T) {
 		}
 		return ours, err
 	})
+}
+
+// TestRelayTriesASlowWorkerAgain: a worker that does not answer the first connection in time gets
+// everything on a later one.
+func TestRelayTriesASlowWorkerAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	r := serveVfioRelay(t, path)
+	q := startVfioQEMU(t, path)
+	v, in := vfioWorkerWaiting(t, r, nil)
+	attachSlow(t, r, in)
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		r.mu.Lock()
 		all := r.back != nil && r.pause == 0
@@ -577,6 +582,26 @@ func TestRelayTriesASlowWorkerAgain(t *testing.T) {
 		}
 	}
 	checkVfioSession(t, q, v)
+}
+
+// TestADriverWaitsUntilASlowWorkerHasAllMemory: a driver that comes before a slow worker has been
+// connected to again gets its session when the worker has all of the guest's memory, however many
+// ranges that are.
+func TestADriverWaitsUntilASlowWorkerHasAllMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	r := serveVfioRelay(t, path)
+	q := startVfioQEMU(t, path)
+	const beside, pages = vfioTestBase + 1<<32, 2000
+	for i := range uint64(pages) {
+		m := vfiouser.Map{Flags: vfiouser.MapRead | vfiouser.MapWrite, Range: vfiouser.Range{Addr: beside + 8192*i, Size: 4096}}
+		if err := q.Map(m, q.file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v, in := vfioWorkerWaiting(t, r, nil)
+	q.dial(t)
+	attachSlow(t, r, in)
+	hasMemory(t, v, beside+8192*(pages-1))
 }
 
 // dial makes a connection and hands the other end over.

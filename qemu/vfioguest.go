@@ -14,8 +14,8 @@ import (
 )
 
 // vfioGuest holds what a QEMU gives to one function: memory, and eventfds that interrupt the guest.
-// A worker serves it to the process that is connected to QEMU (VfioRelay) as a device without
-// regions.
+// A worker serves it to the process that is connected to QEMU (VfioRelay) as a device with one
+// register, relayRegister.
 type vfioGuest struct {
 	v       *VfioUser
 	number  uint32
@@ -24,6 +24,7 @@ type vfioGuest struct {
 	server  *server
 	log     loglimit.Log
 	here    presence
+	sending bool // the relay has more to send; of the goroutine that serves it
 
 	mu   sync.Mutex
 	ram  *ram // of the current or last QEMU; each QEMU has its own, so no session sees a later one's
@@ -38,7 +39,10 @@ func (g *vfioGuest) serve(conn *net.UnixConn, dev vfiouser.Device) error {
 	g.mu.Lock()
 	g.ram = &ram{}
 	g.mu.Unlock()
-	g.here.begin()
+	g.sending = false
+	if dev != vfiouser.Device(g) { // its QEMU has the guest's processors run when it has mapped memory
+		g.here.begin()
+	}
 	err := vfiouser.Serve(conn, dev)
 	g.here.end()
 	g.control.Reset() // its driver is gone
@@ -51,8 +55,17 @@ func (g *vfioGuest) close() error {
 	return errors.Join(err, g.win.Close())
 }
 
+// received records that something of what QEMU gave has come. Drivers may come then, unless the
+// relay has said that it has more to send; one of an earlier version does not say so.
+func (g *vfioGuest) received() {
+	if !g.sending {
+		g.here.begin()
+	}
+}
+
 // Map implements vfioBack.
 func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
+	defer g.received()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r, err := g.dma.add(m, file)
@@ -124,6 +137,7 @@ func (g *vfioGuest) SetIRQs(_, start uint32, fds []int) error {
 		return err
 	}
 	defer closeFDs(fds)
+	defer g.received()
 	for i, fd := range fds {
 		at := int(start) + i
 		if err := g.win.Signal(at, fd); err != nil {
@@ -150,16 +164,24 @@ func (g *vfioGuest) Vectors(irq uint32) uint32 {
 	return ivshmem.Vectors
 }
 
-// Region implements vfiouser.Device: a relay has all regions itself.
-func (g *vfioGuest) Region(uint32) (vfiouser.RegionInfo, int) {
-	return vfiouser.RegionInfo{}, vfiouser.NoFile
+// Region implements vfiouser.Device: a relay has the function's regions itself.
+func (g *vfioGuest) Region(index uint32) (vfiouser.RegionInfo, int) {
+	if index != relayRegister {
+		return vfiouser.RegionInfo{}, vfiouser.NoFile
+	}
+	return vfiouser.RegionInfo{Flags: vfiouser.RegionWritable, Size: 1}, vfiouser.NoFile
 }
 
 // Read implements vfiouser.Device.
 func (g *vfioGuest) Read(_ uint32, _ uint64, b []byte) { clear(b) }
 
-// Write implements vfiouser.Device.
-func (g *vfioGuest) Write(uint32, uint64, []byte) {}
+// Write implements vfiouser.Device: the relay begins to send what QEMU gave before, or has sent it.
+func (g *vfioGuest) Write(_ uint32, _ uint64, b []byte) {
+	if len(b) == 1 {
+		g.sending = b[0] == relaySending
+		g.received()
+	}
+}
 
 // session returns the session of a driver. The driver of a PCI device can use only that function.
 func (g *vfioGuest) session(conn net.Conn) queues.Session {

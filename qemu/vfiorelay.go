@@ -53,6 +53,15 @@ const (
 	vfioLastPause  = 16 * time.Second
 )
 
+// A relay tells its worker by a register that it sends what QEMU gave before, and that it has sent
+// it. Until then the worker lets no driver in, which might use memory that is still to come.
+const (
+	relayRegister = 0 // index of a region of one byte
+
+	relaySending = 0 // more follows
+	relaySent    = 1
+)
+
 // ServeVfioRelay serves a function to one QEMU at a time, on a unix socket at path:
 //
 //	-device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"PATH"}}'
@@ -140,13 +149,16 @@ func (r *VfioRelay) tryLater(reason error) {
 	r.log.Warn("the function is without a worker", "reason", reason, "next_attempt", r.pause)
 }
 
-// sendAll connects to the worker and sends it all memory and eventfds.
+// sendAll connects to the worker and sends it all memory and eventfds. Drivers may come after that.
 func (r *VfioRelay) sendAll() error {
 	conn, err := r.connect()
 	if err != nil {
 		return err
 	}
 	if r.back, err = vfiouser.NewClient(conn, vfioLimit); err != nil {
+		return err
+	}
+	if err := r.say(relaySending); err != nil {
 		return err
 	}
 	for i := range r.dma.ranges {
@@ -161,7 +173,16 @@ func (r *VfioRelay) sendAll() error {
 			}
 		}
 	}
-	return nil
+	return r.say(relaySent)
+}
+
+// say writes the worker's relayRegister. A worker of an earlier version has none, and refuses that.
+func (r *VfioRelay) say(what byte) error {
+	err := r.back.Write(relayRegister, 0, []byte{what}, false)
+	if _, refused := err.(unix.Errno); refused {
+		return nil
+	}
+	return err
 }
 
 func (r *VfioRelay) sendRange(m *dmaRange) error {
