@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
 // A test with labs runs in namespaces of its own for networks, processes and mounts, with an empty
@@ -478,6 +479,33 @@ func TestInsideShippedLabsPass(t *testing.T) {
 func TestLongShippedLabsPass(t *testing.T) { apart(t, "TestInsideSlowShippedLabsPass") }
 
 func TestInsideSlowShippedLabsPass(t *testing.T) { shipped(t, "impaired", "key-rotation") }
+
+// TestLongRoCEBesideFalcon: one machine reaches a function over Falcon, another one Linux's Soft-RoCE in a
+// guest over RoCEv2.
+func TestLongRoCEBesideFalcon(t *testing.T) {
+	vnictest.RequireGuests(t)
+	apart(t, "TestInsideRoCEBesideFalcon")
+}
+
+func TestInsideRoCEBesideFalcon(t *testing.T) { shipped(t, "roce") }
+
+// TestLongADiskOverRDMA: guests with the Linux driver use a disk of each other's kernel.
+func TestLongADiskOverRDMA(t *testing.T) {
+	vnictest.RequireGuests(t)
+	cache, err := image.DefaultCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := image.FetchKernel(t.Context(), cache)
+	vnictest.Need(t, err, "guest kernel")
+	vnictest.MakeDriver(t, t.Context(), k.Release)
+	apart(t, "TestInsideADiskOverRDMA")
+}
+
+func TestInsideADiskOverRDMA(t *testing.T) {
+	t.Chdir("../../..") // its driver is in build/linux
+	shipped(t, "nvme")
+}
 
 func shipped(t *testing.T, names ...string) {
 	t.Helper()
