@@ -21,8 +21,8 @@ type coalesced struct {
 // maxRecent is the number of flows that can be joined at the same time.
 const maxRecent = 8
 
-// joinOrDeliver queues a packet for a port, joined to earlier packets of its flow if possible.
-func (o *output) joinOrDeliver(p *Endpoint, frame []byte, h *header) Reason {
+// joinOrQueue queues a packet for a port, joined to earlier packets of its flow if possible.
+func (o *output) joinOrQueue(p *Endpoint, frame []byte, h *header) Reason {
 	p.ethernet(frame, o.asks.macOf(p, h.dst), h.etherType())
 	joined, ok := o.join(p, frame, h)
 	if !ok {

@@ -6,8 +6,8 @@
 //	                                  ├─ Forward: Next, Next … ─▶ Seal each, the owner sends
 //	                                  ├─ another endpoint of the tenant ─────┤
 //	                                  └─ one of another shard ─▶ Handover    │
-//	owner opened ─▶ Opened ─▶ FromTunnel: ECN, steer ─┬─ join ───────────────┴─▶ Deliver ─▶ ports
-//	another shard's Handover ─▶ FromShard ────────────┘
+//	owner opened ─▶ Opened ─▶ FromTunnel: look up, ECN ─┬─ join ─────────────┴─▶ Deliver ─▶ ports
+//	another shard's Handover ─▶ FromShard ──────────────┘
 //
 // An Endpoint is a function in its tenant's network. A Device carries its frames: a TAP device, or
 // any other implementation of the interface. A Tunnel leads to a peer's functions in one tenant,

@@ -277,12 +277,12 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 		}
 		return none
 	}
+	g.stats.Local++
 	if split {
-		g.stats.Local++
 		return g.splitTo(p.Function, &w.to, w.port, b, h, off)
 	}
 	if off.gso() != GSONone {
 		off.Size = uint16(min(int(off.Size), w.to.MTU-l4Headers(b, &h)))
 	}
-	return g.toPort(p, w, in.Frame[:ethLen+len(b)], in.Rest, &h, off)
+	return g.toPort(p.Function, &w.to, w.port, in.Frame[:ethLen+len(b)], in.Rest, &h, off)
 }

@@ -142,7 +142,8 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
 		return none
 	}
 	binary.BigEndian.PutUint16(frame[12:], h.etherType())
-	return g.toPort(p, w, frame, nil, &h, Offload{})
+	g.stats.Local++
+	return g.toPort(p.Function, &w.to, w.port, frame, nil, &h, Offload{})
 }
 
 // PathMTU returns the longest packet that the path from an endpoint to an address carries; 0: there

@@ -62,26 +62,20 @@ func (o *output) add(p *Endpoint, frame []byte, off Offload) bool {
 	return true
 }
 
-// toPort delivers a frame to another port of this NIC.
-func (g *Gateway) toPort(from *Endpoint, w *way, frame []byte, rest Rest, h *header, off Offload) Reason {
-	g.stats.Local++
-	return g.bring(from.Function, &w.to, w.port, frame, rest, h, off)
-}
-
-// bring delivers a frame to a port of this NIC; p is nil for a port of another shard. flow is the
+// toPort passes a frame on to a port of this NIC; p is nil for a port of another shard. flow is the
 // sender that the frame is charged to.
-func (g *Gateway) bring(flow uint32, to *Target, p *Endpoint, frame []byte, rest Rest, h *header, off Offload) Reason {
+func (g *Gateway) toPort(flow uint32, to *Target, p *Endpoint, frame []byte, rest Rest, h *header, off Offload) Reason {
 	switch {
 	case p == nil:
 		return g.handOver(flow, to, frame, off)
 	case p.takes(frame[ethLen:], h, off):
 		return none
 	}
-	return g.out.deliver(p, frame, rest, off)
+	return g.out.queue(p, frame, rest, off)
 }
 
-// deliver queues a whole frame for a port and writes its Ethernet header.
-func (o *output) deliver(p *Endpoint, frame []byte, rest Rest, off Offload) Reason {
+// queue queues a whole frame for a port and writes its Ethernet header.
+func (o *output) queue(p *Endpoint, frame []byte, rest Rest, off Offload) Reason {
 	p.ethernet(frame, o.asks.macOf(p, destination(frame)), binary.BigEndian.Uint16(frame[12:]))
 	if !o.add(p, frame, off) {
 		return DropPortFull
@@ -103,7 +97,7 @@ func (g *Gateway) splitTo(flow uint32, to *Target, p *Endpoint, packet []byte, h
 		binary.BigEndian.PutUint16(frame[12:], typeIPv4)
 		part, why := parseIP(b)
 		if why == none {
-			why = g.bring(flow, to, p, frame, nil, &part, Offload{})
+			why = g.toPort(flow, to, p, frame, nil, &part, Offload{})
 		}
 		if why != none {
 			return why
@@ -176,9 +170,9 @@ func (g *Gateway) fromShard(p *Endpoint, frame []byte, off Offload) Reason {
 	case p.takes(frame[ethLen:], &h, off):
 		return none
 	case off != Offload{}:
-		return g.out.deliver(p, frame, nil, off)
+		return g.out.queue(p, frame, nil, off)
 	}
-	return g.out.joinOrDeliver(p, frame[:ethLen+h.total], &h)
+	return g.out.joinOrQueue(p, frame[:ethLen+h.total], &h)
 }
 
 // Output completes the frames for ports and returns them. They are good until Done, and until the

@@ -192,7 +192,7 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 	case h.dst.IsMulticast():
 		return nil, g.groupFromTunnel(from, frame, &h, outer)
 	}
-	c, why := g.steer(from, b, &h)
+	c, why := g.lookUp(from, b, &h)
 	if why != none {
 		return nil, why
 	}
@@ -223,7 +223,7 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 	if c.port.takes(b, &h, Offload{}) {
 		return c.port, none
 	}
-	return c.port, g.out.joinOrDeliver(c.port, frame, &h)
+	return c.port, g.out.joinOrQueue(c.port, frame, &h)
 }
 
 // cache remembers the way of the last packet from a tunnel, so that the next packet of its flow
@@ -237,9 +237,9 @@ type cache struct {
 	port  *Endpoint // nil: of another shard
 }
 
-// steer finds where a packet goes: by the tunnel's tenant, which the key determines, and the inner
+// lookUp finds where a packet goes: by the tunnel's tenant, which the key determines, and the inner
 // destination address. The sender must be a function of that peer.
-func (g *Gateway) steer(from *Tunnel, b []byte, h *header) (*cache, Reason) {
+func (g *Gateway) lookUp(from *Tunnel, b []byte, h *header) (*cache, Reason) {
 	addrs := b[12:20]
 	if h.v6 {
 		addrs = b[8:40]

@@ -105,13 +105,13 @@ func (a *admin) leave() {
 // doorbell takes the producer index of a doorbell and starts working on the commands.
 func (a *admin) doorbell(now falcon.Time, producer uint32) {
 	f := a.f
-	if a.ring(producer) && !f.inBacklog && (f.Faults.in == nil || !f.Faults.in.postpone()) {
+	if a.takeProducer(producer) && !f.inBacklog && (f.Faults.in == nil || !f.Faults.in.postpone()) {
 		a.run(now)
 	}
 }
 
-// ring takes the producer index of a doorbell. It returns false if that is not valid.
-func (a *admin) ring(producer uint32) bool {
+// takeProducer takes the producer index of a doorbell. It returns false if that is not valid.
+func (a *admin) takeProducer(producer uint32) bool {
 	_, err := a.sq.Doorbell(producer)
 	switch {
 	case err == nil:

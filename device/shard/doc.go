@@ -21,7 +21,7 @@
 //	 ├ falconWire   Falcon with its connections (device/conn), and RDMA over it
 //	 ├ networks     the other wires, carried by the gateway (RoCEv2, iWARP); streams: those over TCP
 //	 ├ plainIP      the gateway and the ports; plainOut sends what the gateway has for peers
-//	 ├ probes       of the paths to peers: sent and answered (device/pathmtu)
+//	 ├ probes       of the paths to peers: sent and answered (device/pathmtu); peers.go: where peers are
 //	 ├ others       the NIC's other shards: what is handed to them and taken from them
 //	 └ uplink       underlay and tx queue
 //

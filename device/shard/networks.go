@@ -99,7 +99,7 @@ func (ns *networks) start(o *conn.Owner, v *rdma.Function, driver conn.Driver, m
 	p := &networkPort{in: n, alone: mode != config.TransportAuto, id: uint32(o.ID), mtu: ns.mtu, verbs: v, driver: driver}
 	p.Port = n.NewPort(o.Addr, at.MTU, p)
 	p.opener, _ = p.Port.(transport.Opener)
-	v.UsePort(p.Port, func(gid [16]byte) bool { return ns.chosen(p, o.Tenant, gid) == conn.Connected })
+	v.UsePort(p.Port, func(gid [16]byte) bool { return ns.wayTo(p, o.Tenant, gid) == conn.Connected })
 	ns.place(p, at)
 }
 
@@ -116,9 +116,9 @@ func (ns *networks) place(p *networkPort, at *gateway.Endpoint) {
 	})
 }
 
-// ported is called when the endpoint of a function with a driver was added, perhaps in place of
+// portAdded is called when the endpoint of a function with a driver was added, perhaps in place of
 // another.
-func (ns *networks) ported(o *conn.Owner, v *rdma.Function, driver conn.Driver, mode string) {
+func (ns *networks) portAdded(o *conn.Owner, v *rdma.Function, driver conn.Driver, mode string) {
 	at, p := ns.plain.endpointOf(o.ID), networkPortOf(v)
 	switch {
 	case p == nil:
@@ -142,10 +142,10 @@ func (ns *networks) knows(tenant uint32, gid [16]byte) bool {
 	return ns.own.ByGID(tenant, gid) != nil || ns.core.Knows(tenant, gid)
 }
 
-// chosen reports whether an address is reached from a port (Connected), not yet (Later), or over
+// wayTo returns how an address is reached: from a port (Connected), later from there (Later), or over
 // Falcon. A port that is alone reaches every address, as soon as the network has it. Otherwise it
 // reaches addresses in the network that are not known as vnic functions.
-func (ns *networks) chosen(p *networkPort, tenant uint32, gid [16]byte) conn.Way {
+func (ns *networks) wayTo(p *networkPort, tenant uint32, gid [16]byte) conn.Way {
 	reached := ns.plain.gw.PathMTU(p.at, netip.AddrFrom16(gid).Unmap()) > 0
 	switch {
 	case p.alone && !reached:
@@ -163,7 +163,7 @@ func (ns *networks) connect(now falcon.Time, f *conn.Connections, v *rdma.Functi
 		return conn.OverFalcon
 	}
 	peer, gid, _ := q.Wired()
-	way := ns.chosen(p, f.Tenant, gid)
+	way := ns.wayTo(p, f.Tenant, gid)
 	if way != conn.Connected {
 		return way
 	}

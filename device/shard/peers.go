@@ -54,9 +54,9 @@ func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
 // minStay is the least time between two moves of a peer that a shard reports.
 const minStay = 100_000_000
 
-// came takes a packet of a peer that is authentic and no copy, and came in d. at is where packets to
-// the peer go.
-func (r *receiver) came(now falcon.Time, d *underlay.Datagram, id cm.PeerID, at netip.AddrPort) {
+// heardFrom takes note of where a packet of a peer came from. The packet, which came in d, is
+// authentic and no copy. at is where packets to the peer go.
+func (r *receiver) heardFrom(now falcon.Time, d *underlay.Datagram, id cm.PeerID, at netip.AddrPort) {
 	switch {
 	case d.Src == at.Addr() && (!r.moves || d.SrcPort == at.Port()):
 		r.uplink.underlay.Authenticated(now, d.Src, d.From)

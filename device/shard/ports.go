@@ -276,7 +276,7 @@ func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
 	if err = add(); err == nil {
 		fs.syncPort(port)
 		if f := fs.members.get(port.ID); f != nil && f.Verbs() != nil {
-			p.s.networks.ported(&f.conns.Owner, f.Verbs(), f, f.transport())
+			p.s.networks.portAdded(&f.conns.Owner, f.Verbs(), f, f.transport())
 		}
 		delete(plain.marked, port.ID)
 		return nil

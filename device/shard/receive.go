@@ -187,7 +187,7 @@ func (r *receiver) receiveFor(now falcon.Time, d *underlay.Datagram, o *security
 		return
 	}
 	if newest {
-		r.came(now, d, c.Peer, c.Underlay)
+		r.heardFrom(now, d, c.Peer, c.Underlay)
 	}
 	if !c.Owner.LinkUp {
 		r.drops.count(dropLinkDown)
@@ -228,7 +228,7 @@ func hops(ttl uint8) uint8 {
 func (r *receiver) receivePlain(now falcon.Time, d *underlay.Datagram, o *security.Opened) {
 	if from, ok := r.probes.take(now, o); ok {
 		if from != nil {
-			r.came(now, d, from.id, from.underlay)
+			r.heardFrom(now, d, from.id, from.underlay)
 		}
 		return
 	}
@@ -240,7 +240,7 @@ func (r *receiver) receivePlain(now falcon.Time, d *underlay.Datagram, o *securi
 	if t == nil {
 		return
 	}
-	r.came(now, d, t.Peer, t.Underlay)
+	r.heardFrom(now, d, t.Peer, t.Underlay)
 	r.capture.plain(r.gw, captureIn, now, t, packet)
 	r.gw.FromTunnel(t, o.WithRoom(gateway.EthernetLen), d.ECN)
 }

@@ -40,7 +40,7 @@ func outerClass(c *conn.Slot) uint8 { return c.Inner.Class&^3 | underlay.ECT0 }
 // transport and of the ports, which take turns at being first, as far as the queue and the quantum
 // of each allow. It reports whether more could be sent at once.
 func (s *sender) transmit(now falcon.Time) bool {
-	if !s.uplink.speak(now) {
+	if !s.uplink.sendOwn(now) {
 		return false
 	}
 	burst, plain, more := txBurst, txPlain, false

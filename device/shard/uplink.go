@@ -73,8 +73,8 @@ func txBufferSize(cfg *config.Config) int {
 	return max(falconAt+cfg.Uplink.MTU+tap.FrameOverhead, falconAt+wire.MaxHeaderLen+cfg.RDMA.MTU+rdmawire.MaxDataHeaderLen+security.Trailer)
 }
 
-// speak queues the underlay's own frames, and reports whether there is room for more.
-func (u *uplink) speak(now falcon.Time) bool {
+// sendOwn queues the underlay's own frames, and reports whether there is room for more.
+func (u *uplink) sendOwn(now falcon.Time) bool {
 	for {
 		b := u.tx.Slot()
 		if b == nil {
