@@ -252,6 +252,13 @@ validate:
 	if now := pidsOf("run", "pair/a.yaml"); !slices.Equal(now, before) {
 		t.Errorf("NIC a is of processes %v, before %v: only its peers have changed", now, before)
 	}
+	// Somebody took a peer away while the NIC ran.
+	vnic(t, "lab", "exec", "a", "vnic", "peer", "remove", "b")
+	vnic(t, "lab", "up", file(t, pair))
+	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS")
+	if now := pidsOf("run", "pair/a.yaml"); !slices.Equal(now, before) {
+		t.Errorf("NIC a is of processes %v, before %v: only its peers have changed", now, before)
+	}
 	// The machine m1 goes to the other host.
 	vnic(t, "lab", "up", file(t, strings.Replace(pair, "m1: {host: a}", "m1: {host: b}", 1)))
 	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS")

@@ -31,6 +31,12 @@ func sameNIC(a, b []byte) bool {
 	return reflect.DeepEqual(x, y)
 }
 
+// differs reports whether a running NIC is to change: its configuration, or the peers that it has.
+func (h *host) differs(text string, has []control.Peer) bool {
+	is, err := config.Parse([]byte(h.text))
+	return err == nil && (text != h.text || len(peerChanges(has, is.Peers)) > 0)
+}
+
 // adapt writes the configuration of a host's NIC, and lets the running NIC do what changed in it.
 func (h *host) adapt(ctx context.Context) error {
 	text, err := os.ReadFile(h.Config())
@@ -49,7 +55,11 @@ func (h *host) adapt(ctx context.Context) error {
 	if !reflect.DeepEqual(was.Uplink.Impair, is.Uplink.Impair) {
 		err = impair(ctx, nic, &is.Uplink.Impair)
 	}
-	for _, c := range peerChanges(was.Peers, is.Peers) {
+	var has []control.Peer
+	if err == nil {
+		has, err = nic.Peers(ctx)
+	}
+	for _, c := range peerChanges(has, is.Peers) {
 		if err == nil {
 			_, err = nic.ChangePeer(ctx, c)
 		}
@@ -74,43 +84,48 @@ func impair(ctx context.Context, nic *control.Client, to *config.Impair) error {
 	return nil
 }
 
-// peerChanges returns what makes the peers of a NIC others. An address is taken from one peer before
-// another one gets it.
-func peerChanges(was, is []config.Peer) (changes []control.PeerChange) {
-	find := func(list []config.Peer, name string) *config.Peer {
-		if i := slices.IndexFunc(list, func(p config.Peer) bool { return p.Name == name }); i >= 0 {
-			return &list[i]
-		}
-		return nil
-	}
+// peerChanges returns what makes the peers that a NIC has those of its configuration: also if somebody
+// changed them while it ran. An address is taken from one peer before another one gets it.
+func peerChanges(has []control.Peer, is []config.Peer) (changes []control.PeerChange) {
 	var sets, adds []control.PeerChange
-	for i := range was {
-		old := &was[i]
-		now := find(is, old.Name)
-		if now != nil && reflect.DeepEqual(old, now) {
+	for i := range has {
+		old := &has[i]
+		at := slices.IndexFunc(is, func(p config.Peer) bool { return p.Name == old.Name })
+		if at < 0 {
+			changes = append(changes, control.PeerChange{Action: "remove", Name: old.Name})
 			continue
 		}
-		kept := *old
-		kept.Functions = slices.DeleteFunc(slices.Clone(old.Functions), func(f config.PeerFunction) bool { return now == nil || !slices.Contains(now.Functions, f) })
-		switch {
-		case len(kept.Functions) == 0: // without a list it might have any address
-			changes = append(changes, control.PeerChange{Action: "remove", Name: old.Name})
-			if now != nil {
-				adds = append(adds, peerChange("add", now))
-			}
-		default:
-			if len(kept.Functions) < len(old.Functions) {
-				changes = append(changes, peerChange("set", &kept))
-			}
-			sets = append(sets, peerChange("set", now))
+		change := peerChange("set", &is[at])
+		if isSo(old, &change) {
+			continue
 		}
+		kept := slices.DeleteFunc(slices.Clone(old.Addresses), func(a control.PeerAddress) bool { return !slices.Contains(*change.Addresses, a) })
+		if len(kept) == 0 { // without a list it might have any address
+			changes = append(changes, control.PeerChange{Action: "remove", Name: old.Name})
+			change.Action = "add"
+			adds = append(adds, change)
+			continue
+		}
+		if len(kept) < len(old.Addresses) {
+			changes = append(changes, control.PeerChange{Action: "set", Name: old.Name, Addresses: &kept})
+		}
+		sets = append(sets, change)
 	}
 	for i := range is {
-		if find(was, is[i].Name) == nil {
+		if !slices.ContainsFunc(has, func(p control.Peer) bool { return p.Name == is[i].Name }) {
 			adds = append(adds, peerChange("add", &is[i]))
 		}
 	}
 	return slices.Concat(changes, sets, adds)
+}
+
+// isSo reports whether a change of a peer changes nothing.
+func isSo(p *control.Peer, c *control.PeerChange) bool {
+	return p.Underlay == *c.Underlay && p.CM == *c.CM && equalSets(p.Tenants, *c.Tenants) && equalSets(p.Addresses, *c.Addresses)
+}
+
+func equalSets[T comparable](a, b []T) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(v T) bool { return !slices.Contains(b, v) })
 }
 
 func peerChange(action string, p *config.Peer) control.PeerChange {

@@ -161,8 +161,8 @@ func (b *builder) clear() (restart []*host, err error) {
 		for _, m := range h.Machines {
 			same = same && (!m.InNamespace() || whole(m.Space()))
 		}
-		if same && answers(h) {
-			if string(text) != h.text {
+		if n, ok := answers(h); same && ok {
+			if h.differs(string(text), n.Peers) {
 				b.changed = append(b.changed, h)
 			}
 			continue
@@ -199,12 +199,12 @@ func (b *builder) sweep() error {
 	return err
 }
 
-// answers reports whether a host's NIC runs.
-func answers(h *host) bool {
+// answers returns the state of a host's NIC, if it runs.
+func answers(h *host) (n control.NIC, ok bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, err := control.NewClient(h.Control()).NIC(ctx)
-	return err == nil
+	n, err := control.NewClient(h.Control()).NIC(ctx)
+	return n, err == nil
 }
 
 // network makes the namespaces that are missing. What is complete is noted, so that what a killed
