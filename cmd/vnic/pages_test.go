@@ -114,6 +114,13 @@ func TestTheLabPageIsTrue(t *testing.T) {
 	vnictest.RequireIn(t, said, "3 received", "PASS", "PASS", "nothing was made", "1 received", "(VF)", "peer 2", "10.0.0.1/24", "RDMA_Write BW Test", "cut", "0 PSP", "bytes captured", "bytes captured", "PASS", "PASS", "PASS")
 }
 
+// TestTheTutorialOfALostPacketIsTrue runs docs/lost-packet.md as it stands.
+func TestTheTutorialOfALostPacketIsTrue(t *testing.T) {
+	vnictest.Require(t, have("tshark"), "tshark is not installed")
+	said := runPage(t, "lost-packet.md")
+	vnictest.RequireIn(t, said, "loss: 20%", "sent again", "last_sealed", "cqe_written", "PushData", "PSN", "PushData", "impair.tx_lost", "falcon.drop_behind_window")
+}
+
 // TestLongQuickStart runs docs/quickstart.md as it stands.
 func TestLongQuickStart(t *testing.T) {
 	if testing.Short() {
