@@ -22,8 +22,8 @@ func TestLongGuests(t *testing.T) {
 	apart(t, "TestInsideGuests")
 }
 
-// debianModule returns a module of the kernel that guests have.
-func debianModule(t *testing.T, name string) string {
+// debianModule returns a module of the kernel that guests have, and the folder of that kernel.
+func debianModule(t *testing.T, name string) (path, folder string) {
 	t.Helper()
 	cache, err := image.DefaultCache()
 	if err != nil {
@@ -33,21 +33,20 @@ func debianModule(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var path string
 	_ = filepath.WalkDir(k.Modules, func(p string, _ fs.DirEntry, _ error) error {
 		if filepath.Base(p) == name+".ko" {
 			path = p
 		}
 		return nil
 	})
-	return path
+	return path, filepath.Dir(filepath.Dir(k.Image))
 }
 
 const guests = `
 name: guests
 hosts: {a: {}, b: {}}
 machines:
-  m1: {host: a, guest: {}}
+  m1: {host: a, guest: {kernel: KERNEL}}
   m2: {host: b, guest: {port: tap, function: window, memory: 600M}, exec: ["iperf3 -s -D"]}
   m3: {host: b}
 validate:
@@ -61,7 +60,8 @@ validate:
 
 func TestInsideGuests(t *testing.T) {
 	inside(t)
-	path := file(t, guests)
+	module, kernel := debianModule(t, "dummy")
+	path := file(t, strings.Replace(guests, "KERNEL", kernel, 1))
 	vnictest.RequireIn(t, vnic(t, "lab", "up", path), "guests: 2 started", "vnic lab shell m1", "ip netns exec guests.m3 bash")
 	said := vnic(t, "lab", "validate")
 	if strings.Count(said, "PASS") != 6 {
@@ -88,7 +88,6 @@ func TestInsideGuests(t *testing.T) {
 	}
 
 	// A module takes the place of the one that is loaded.
-	module := debianModule(t, "dummy")
 	for range 2 {
 		vnic(t, "lab", "reload", "m1", module)
 	}
@@ -132,4 +131,96 @@ func TestInsideGuests(t *testing.T) {
 	}
 	vnic(t, "lab", "down")
 	nothingLeft(t)
+}
+
+// Environment variables by which the tests below get what was made outside of their namespaces.
+const (
+	qemuVariable = "VNIC_LAB_TEST_QEMU"
+	diskVariable = "VNIC_LAB_TEST_DISK"
+)
+
+// TestLongAPCIFunctionInALab: a guest whose function is a PCI device, by vfio-user, has plain IP and a
+// console, and starts again after a crash.
+func TestLongAPCIFunctionInALab(t *testing.T) {
+	vnictest.RequireGuests(t)
+	t.Setenv(qemuVariable, vnictest.NewQEMU(t, t.Context()))
+	apart(t, "TestInsideAPCIFunctionInALab")
+}
+
+func TestInsideAPCIFunctionInALab(t *testing.T) {
+	inside(t)
+	path := file(t, `
+name: pci
+hosts: {a: {}, b: {}}
+machines:
+  p: {host: a, guest: {function: vfio-user, qemu: `+os.Getenv(qemuVariable)+`}}
+  m: {host: b}
+validate:
+  - {run: [m, ping, -c1, -W2, p], wait: 2m}
+`)
+	vnictest.RequireIn(t, vnic(t, "lab", "up", path), "guests: 1 started", "vnic lab console p")
+	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS")
+	vnictest.RequireIn(t, refused(t, "lab", "exec", "p", "true"), "use vnic lab console")
+	console, err := net.Dial("unix", "/run/vnic/lab/pci/p.console")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer console.Close()
+	_ = console.SetDeadline(time.Now().Add(vnictest.Limit))
+	c := &vnictest.Console{Out: console}
+	for _, say := range [][2]string{{"cat /sys/bus/pci/devices/*/device\n", "0x10f0"}, {"echo c > /proc/sysrq-trigger\n", "vnic-init: started"}} {
+		if _, err := console.Write([]byte(say[0])); err != nil {
+			t.Fatal(err)
+		}
+		c.Until(t, say[1])
+	}
+	vnictest.RequireIn(t, vnic(t, "lab", "crash", "p"), "sysrq_handle_crash")
+	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS")
+	vnic(t, "lab", "down")
+	nothingLeft(t)
+}
+
+// TestLongADiskInALab: a guest boots a whole Debian from an overlay of a disk, which goes with the lab.
+func TestLongADiskInALab(t *testing.T) {
+	vnictest.RequireGuests(t)
+	disk := filepath.Join(t.TempDir(), "debian.qcow2")
+	if _, stderr, code := vnictest.Run(t, "image", "--disk", disk); code != 0 {
+		t.Fatalf("exit status %d: %s", code, stderr)
+	}
+	t.Setenv(diskVariable, disk)
+	apart(t, "TestInsideADiskInALab")
+}
+
+func TestInsideADiskInALab(t *testing.T) {
+	inside(t)
+	disk := os.Getenv(diskVariable)
+	before, err := os.Stat(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := file(t, `
+name: disk-of-its-own
+hosts: {a: {}}
+machines:
+  d: {host: a, guest: {disk: `+disk+`, memory: 768M}}
+  m: {host: a}
+validate:
+  - {run: [d, sh, -c, ". /etc/os-release; echo $ID $VERSION_ID; hostname"], output: "debian 12"}
+  - {run: [m, ping, -c1, -W2, d], wait: 2m}
+`)
+	vnictest.RequireIn(t, vnic(t, "lab", "up", path), "guests: 1 started", "vnic lab shell d")
+	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS", "PASS")
+	vnic(t, "lab", "exec", "d", "sh", "-c", "echo here > /root/mark; sync")
+	overlays, _ := filepath.Glob("/var/tmp/vnic-lab/disk-of-its-own/*")
+	if len(overlays) != 1 {
+		t.Errorf("overlays: %v", overlays)
+	}
+	vnic(t, "lab", "down")
+	nothingLeft(t)
+	if left, _ := filepath.Glob("/var/tmp/vnic-lab/disk-of-its-own*"); len(left) > 0 {
+		t.Errorf("overlays are left: %v", left)
+	}
+	if now, err := os.Stat(disk); err != nil || !now.ModTime().Equal(before.ModTime()) {
+		t.Errorf("the disk has changed: %v", err)
+	}
 }
