@@ -48,7 +48,7 @@ func (l *links) Open() error {
 	if err := l.identify(); err != nil {
 		return err
 	}
-	link, err := cmlink.New(cmlink.Config{Listen: listenOn(l.cfg.CM.Listen), Identity: l.self, Log: l.log}, l)
+	link, err := cmlink.New(cmlink.Config{Listen: addressOf(l.cfg.CM.Listen), Identity: l.self, Log: l.log}, l)
 	if err != nil {
 		return listenError("cm.listen", l.cfg.CM.Listen, err)
 	}
@@ -110,7 +110,8 @@ func (l *links) use(is *cmlink.Identity) {
 	}
 }
 
-func listenOn(a netip.AddrPort) string {
+// addressOf returns an address as net.Dial has it; "": none.
+func addressOf(a netip.AddrPort) string {
 	if !a.IsValid() {
 		return ""
 	}
@@ -138,7 +139,7 @@ func (l *links) Set(p *controller.Peer) {
 		return // it was a peer of the configuration, and removed before the NIC ran
 	}
 	l.up[p.ID] = &peerLink{p.Name, p.Mail}
-	c := cmlink.Peer{ID: uint32(p.ID), Name: p.Name, Addr: p.Is.CM.String(), Identity: p.Is.Identity}
+	c := cmlink.Peer{ID: uint32(p.ID), Name: p.Name, Addr: addressOf(p.Is.CM), Identity: p.Is.Identity}
 	if err := l.link.Set(c); err != nil { // the configuration's check knows the same rules
 		l.log.Error("no link to a peer", "peer", p.Name, "err", err)
 	}

@@ -17,13 +17,13 @@ type Handler interface {
 type Peer struct {
 	ID       uint32 // the caller's number for it
 	Name     string // in its certificate
-	Addr     string // "address:port" it listens on; used if its name comes after ours
+	Addr     string // "address:port" it listens on; "": it can only dial us
 	Identity string // URI expected; "": URI(our domain, Name)
 }
 
 // Config is the configuration of a Link. Zero durations and sizes mean the default.
 type Config struct {
-	Listen   string // "address:port"; may be "" if no peer's name comes before ours
+	Listen   string // "address:port"; "": this NIC dials all peers, and none dials it
 	Identity *Identity
 	Peers    []Peer
 	Log      *slog.Logger // nil: none
@@ -31,7 +31,7 @@ type Config struct {
 	Keepalive  time.Duration // an empty frame is sent after this much silence; three times as long without any frame ends the connection; default 2 s
 	Handshake  time.Duration // bound on TCP connect and TLS handshake; default 5 s
 	Hello      time.Duration // bound on the time until a dialing peer has sent its ClientHello; default 1 s
-	Patience   time.Duration // after this time without a connection from a peer that must dial us, the log says so; default 10 s
+	Patience   time.Duration // after this time without a connection from a peer whose name comes first, this NIC dials; default 10 s
 	BackoffMin time.Duration // wait before dialing again, doubled each time up to BackoffMax, ±50 %; default 100 ms
 	BackoffMax time.Duration // default 5 s
 	Revoked    time.Duration // time between two looks at the list of revoked certificates; default 500 ms

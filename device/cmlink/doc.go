@@ -11,7 +11,8 @@
 //	  ◀──────────────── frames ────────────────▶
 //
 // A NIC is the name in its certificate. Of two NICs the one whose name comes first dials: the shorter
-// one, or the first by its letters.
+// one, or the first by its letters. The other one dials if nobody dialed it for a while: the first may
+// be behind NAT, or not know its address.
 //
 // The empty frame tells the dialer that its certificate was accepted, which the
 // TLS 1.3 handshake alone does not. Later, empty frames are the keepalive.

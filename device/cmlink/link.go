@@ -76,7 +76,7 @@ func New(cfg Config, h Handler) (*Link, error) {
 // Use makes sessions that begin from now on use another certificate of this NIC.
 func (l *Link) Use(id *Identity) { l.shared.identity.Store(id) }
 
-// Set adds a peer, or changes the address of one: if this NIC dials it, it does so again.
+// Set adds a peer, or changes the address of one: if this NIC dialed it, it does so again.
 func (l *Link) Set(c Peer) error {
 	if err := l.checkPeer(&c); err != nil {
 		return err
@@ -139,12 +139,12 @@ func (l *Link) checkPeer(c *Peer) error {
 	} else if name != c.Name {
 		return fmt.Errorf("peer %s: identity %s is that of NIC %s", c.Name, c.Identity, name)
 	}
-	switch order := compareNames(c.Name, self.Name); {
-	case order == 0:
+	switch {
+	case c.Name == self.Name:
 		return fmt.Errorf("peer %s is this NIC", c.Name)
-	case order < 0 && l.listener == nil:
-		return fmt.Errorf("the name of peer %s comes before that of this NIC, %s, so it dials: an address to listen on is needed", c.Name, self.Name)
-	case order > 0:
+	case c.Addr == "" && l.listener == nil:
+		return fmt.Errorf("peer %s has no address to dial, and this NIC none to listen on: one of the two is needed", c.Name)
+	case c.Addr != "":
 		if _, _, err := net.SplitHostPort(c.Addr); err != nil {
 			return fmt.Errorf("peer %s: address %q: %w (want address:port)", c.Name, c.Addr, err)
 		}
@@ -221,7 +221,7 @@ func (l *Link) Close() error {
 	return err
 }
 
-// accept accepts connections of peers whose names come before ours.
+// accept accepts connections of peers.
 func (l *Link) accept() {
 	for {
 		c, err := l.listener.Accept()
@@ -294,9 +294,6 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 		if p == nil {
 			return fmt.Errorf("%w: %s is no peer of this NIC", ErrIdentity, uri)
 		}
-		if p.dials {
-			return fmt.Errorf("%w: %s must be dialed, not dial", ErrIdentity, uri)
-		}
 		return nil
 	})
 	var claims string // the identity that the peer claims but did not prove
@@ -326,7 +323,7 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 		c.refuse(fmt.Sprintf("a NIC at %s that says it is %s is refused: %v; %s", g.conn.RemoteAddr(), claims, err, remedyFor(err)))
 	} else if alerted(err) { // the peer is known by its address only
 		for _, c := range l.all() {
-			if !c.dials && c.at(g.addr) {
+			if c.at(g.addr) {
 				c.refuse(fmt.Sprintf("a NIC at %s refuses this NIC: %v; its log and `vnic show nic` there say why", g.conn.RemoteAddr(), err))
 			}
 		}

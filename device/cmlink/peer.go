@@ -14,18 +14,22 @@ import (
 	"time"
 )
 
-// peer is another NIC. Its goroutine runs one session after another.
+// peer is another NIC. Its goroutine runs one session after another. Of the two NICs the one whose
+// name comes first dials. The other one waits; if nobody has dialed it after Config.Patience, it
+// dials too, as the first may be unable to: behind NAT, or without the other's address. From then on
+// it dials as soon as the link is down. If both dial at a time, the first one's connection counts.
 type peer struct {
 	Peer    // but for its address, which may change
 	shared  *shared
 	ctx     context.Context // canceled when the Link closes or the peer is removed
 	cancel  context.CancelFunc
-	dials   bool           // this NIC dials it
+	first   bool           // this NIC's name comes first
 	arrived chan *tls.Conn // the newest connection that the peer dialed, already verified; capacity 1
 	moved   chan struct{}  // it has another address; capacity 1
 
 	mu       sync.Mutex
-	addr     string   // "address:port"
+	addr     string   // "address:port"; "": not known
+	yield    func()   // ends the dialing under way, for a connection of the first NIC
 	session  *session // nil: down
 	leaving  bool     // it is no peer any more
 	note     string   // why it is down
@@ -37,7 +41,7 @@ type peer struct {
 }
 
 func newPeer(s *shared, c Peer) *peer {
-	p := &peer{Peer: c, addr: c.Addr, shared: s, dials: compareNames(c.Name, s.identity.Load().Name) > 0, arrived: make(chan *tls.Conn, 1), moved: make(chan struct{}, 1)}
+	p := &peer{Peer: c, addr: c.Addr, shared: s, first: compareNames(s.identity.Load().Name, c.Name) < 0, arrived: make(chan *tls.Conn, 1), moved: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(s.ctx)
 	return p
 }
@@ -57,7 +61,7 @@ func (p *peer) at(addr netip.Addr) bool {
 
 var errMoved = errors.New("the peer has another address now")
 
-// move changes the peer's address. If this NIC dials it, it does so again, at once.
+// move changes the peer's address. A session that this NIC dialed ends, and it dials again at once.
 func (p *peer) move(addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,10 +69,10 @@ func (p *peer) move(addr string) {
 		return
 	}
 	p.addr = addr
-	if !p.dials {
-		return
-	}
 	if p.session != nil {
+		if !p.session.dialed {
+			return
+		}
 		p.session.end(errMoved)
 	}
 	select {
@@ -204,8 +208,11 @@ func (p *peer) offer(c *tls.Conn) {
 		return
 	}
 	p.arrived <- c // there is room, since only offer sends, under p.mu
-	if p.session != nil {
+	switch {
+	case p.session != nil:
 		p.replace(c)
+	case p.yield != nil && !p.first:
+		p.yield()
 	}
 }
 
@@ -214,8 +221,9 @@ func (p *peer) run() {
 	defer p.offer(nil) // what has arrived meanwhile; ctx is done, so no more comes
 	ctx := p.ctx
 	wait, told := newBackoff(p.shared.cfg), false
+	delay := p.patience()
 	for {
-		conn, err := p.connect(ctx)
+		conn, dialed, err := p.connect(ctx, delay)
 		switch {
 		case ctx.Err() != nil:
 			if conn != nil {
@@ -228,33 +236,43 @@ func (p *peer) run() {
 				level = slog.LevelWarn // warn once only, the rest would be the same
 			}
 			told = true
-			p.say(unreached(err))
+			p.say(p.unreached(err))
 			p.shared.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "peer", p.Name, "addr", p.address(), "err", err)
+			delay = wait.next()
 		default:
 			started := time.Now()
-			p.serve(conn, conn.NetConn(), conn.ConnectionState().PeerCertificates[0])
+			s := newSession(conn, conn.NetConn(), conn.ConnectionState().PeerCertificates[0])
+			s.dialed = dialed
+			p.serve(s)
 			told = false
 			wait.lasted(time.Since(started))
-		}
-		if p.dials && !p.pause(wait.next()) {
-			return
+			if delay = p.patience(); dialed || delay == 0 {
+				delay = wait.next()
+			}
 		}
 	}
 }
 
-// pause waits before the peer is dialed again, unless it has another address; false: the end.
-func (p *peer) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-p.moved:
-	case <-p.ctx.Done():
+// patience returns how long the peer may take to dial this NIC, before this NIC dials.
+func (p *peer) patience() time.Duration {
+	if p.first || p.shared.listens == "" {
+		return 0
 	}
-	return p.ctx.Err() == nil
+	return p.shared.cfg.Patience
 }
 
 // unreached says why a peer that we dial is down, and the remedy if one end refuses the other.
+func (p *peer) unreached(err error) string {
+	waits := ""
+	if p.patience() > 0 {
+		waits = p.waits() + "; "
+	}
+	return waits + unreached(err)
+}
+
+// waits says that this NIC waits to be dialed.
+func (p *peer) waits() string { return "waits for it to dial " + p.shared.listens }
+
 func unreached(err error) string {
 	switch {
 	case errors.Is(err, ErrIdentity):
@@ -265,37 +283,77 @@ func unreached(err error) string {
 	return "not reached: " + err.Error()
 }
 
-// connect returns the next connection: dialed, or received. It returns nil when the Link closes.
-func (p *peer) connect(ctx context.Context) (*tls.Conn, error) {
-	if p.dials {
-		return p.dial(ctx)
+// connect returns the next connection: one that arrived, or one that this NIC dialed, after a delay.
+// It returns nil when the Link closes.
+func (p *peer) connect(ctx context.Context, delay time.Duration) (conn *tls.Conn, dialed bool, err error) {
+	if p.patience() > 0 && delay == p.patience() {
+		p.say(p.waits())
+		defer p.complain(ctx).Stop()
 	}
-	where := p.shared.listens
-	p.say("waits for it to dial " + where)
-	late := time.AfterFunc(p.shared.cfg.Patience, func() {
-		p.shared.cfg.Log.Warn("connection management: the peer does not dial", "peer", p.Name, "waited", p.shared.cfg.Patience,
-			"remedy", "is it running, and does it list "+where+" as cm of peer "+p.shared.identity.Load().Name+"?")
-	})
-	defer late.Stop()
-	select {
-	case c := <-p.arrived:
-		// Tells the dialer that its certificate was accepted.
-		_ = c.SetWriteDeadline(time.Now().Add(p.shared.cfg.Handshake))
-		if _, err := c.Write(appendFrame(nil, nil)); err != nil {
-			_ = c.NetConn().Close()
-			return nil, err
+	for {
+		var due <-chan time.Time
+		if p.address() != "" {
+			t := time.NewTimer(delay)
+			defer t.Stop()
+			due = t.C
 		}
-		p.shared.stats.accepted.Add(1)
-		return c, nil
-	case <-ctx.Done():
-		return nil, nil
+		select {
+		case c := <-p.arrived:
+			return p.welcome(c)
+		case <-ctx.Done():
+			return nil, false, nil
+		case <-p.moved:
+			delay = min(delay, p.patience()) // no longer than for a new peer
+			continue
+		case <-due:
+		}
+		if conn, err = p.dial(ctx); err == nil {
+			return conn, true, nil
+		}
+		select {
+		case c := <-p.arrived:
+			return p.welcome(c)
+		default:
+			return nil, false, err
+		}
 	}
+}
+
+// complain has the log say that the peer does not dial, when patience is over.
+func (p *peer) complain(ctx context.Context) *time.Timer {
+	return time.AfterFunc(p.shared.cfg.Patience, func() {
+		if ctx.Err() == nil {
+			p.shared.cfg.Log.Warn("connection management: the peer does not dial", "peer", p.Name, "waited", p.shared.cfg.Patience,
+				"remedy", "is it running, and does it list "+p.shared.listens+" as cm of peer "+p.shared.identity.Load().Name+"?")
+		}
+	})
+}
+
+// welcome tells the dialer that its certificate was accepted.
+func (p *peer) welcome(c *tls.Conn) (conn *tls.Conn, dialed bool, err error) {
+	_ = c.SetWriteDeadline(time.Now().Add(p.shared.cfg.Handshake))
+	if _, err := c.Write(appendFrame(nil, nil)); err != nil {
+		_ = c.NetConn().Close()
+		return nil, false, err
+	}
+	p.shared.stats.accepted.Add(1)
+	return c, false, nil
 }
 
 func (p *peer) dial(ctx context.Context) (*tls.Conn, error) {
 	addr := p.address()
 	ctx, cancel := context.WithTimeout(ctx, p.shared.cfg.Handshake)
 	defer cancel()
+	p.mu.Lock()
+	if p.yield = cancel; len(p.arrived) > 0 && !p.first {
+		cancel()
+	}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.yield = nil
+		p.mu.Unlock()
+	}()
 	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		p.shared.stats.dialFailed.Add(1)
@@ -307,17 +365,19 @@ func (p *peer) dial(ctx context.Context) (*tls.Conn, error) {
 		}
 		return nil
 	}))
-	if err := p.welcome(ctx, conn); err != nil {
+	if err := p.enter(ctx, conn); err != nil {
 		_ = raw.Close()
-		p.shared.refuse(addr, err)
+		if ctx.Err() != context.Canceled { // it yielded otherwise, or the Link closes
+			p.shared.refuse(addr, err)
+		}
 		return nil, err
 	}
 	p.shared.stats.dialed.Add(1)
 	return conn, nil
 }
 
-// welcome does the handshake and waits until the other side has accepted this NIC.
-func (p *peer) welcome(ctx context.Context, conn *tls.Conn) error {
+// enter does the handshake and waits until the other side has accepted this NIC.
+func (p *peer) enter(ctx context.Context, conn *tls.Conn) error {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return err
 	}
@@ -335,17 +395,20 @@ func (p *peer) welcome(ctx context.Context, conn *tls.Conn) error {
 }
 
 // serve runs a session from PeerUp to PeerDown.
-func (p *peer) serve(conn, raw net.Conn, cert *x509.Certificate) {
-	s := newSession(conn, raw, cert)
+func (p *peer) serve(s *session) {
 	p.mu.Lock()
 	p.session = s // set before PeerUp, which may call Send
-	if len(p.arrived) > 0 {
+	switch {
+	case len(p.arrived) == 0:
+	case s.dialed: // the peer dialed at the same time, and has accepted this one
+		_ = (<-p.arrived).NetConn().Close()
+	default:
 		s.end(errDialedAgain)
 	}
 	p.mu.Unlock()
 	p.checkRevoked() // since the handshake
 	p.shared.handler.PeerUp(p.ID)
-	p.shared.cfg.Log.Info("connection management: link up", "peer", p.Name, "remote", conn.RemoteAddr())
+	p.shared.cfg.Log.Info("connection management: link up", "peer", p.Name, "remote", s.conn.RemoteAddr())
 
 	stop := context.AfterFunc(p.ctx, func() { s.end(p.closing()) })
 	written := make(chan struct{})

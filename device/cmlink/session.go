@@ -22,6 +22,7 @@ type session struct {
 	conn   net.Conn
 	raw    net.Conn // the TCP connection under conn
 	cert   *x509.Certificate
+	dialed bool          // by this NIC
 	wake   chan struct{} // there is something in the queue, or finishing is set; capacity 1
 	once   sync.Once
 	ended  chan struct{}

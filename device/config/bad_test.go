@@ -139,7 +139,7 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"peer at our address", withPeer + "peers: [{host: 2, underlay: 10.0.0.1, cm: 127.0.0.1:7472, identity: a, tenants: [1]}]\n", []string{"peers[0].underlay: 10.0.0.1 cannot be the peer's address"}},
 		{"peer at a multicast address", withPeer + "peers: [{host: 2, underlay: 224.0.0.1, cm: 127.0.0.1:7472, identity: a, tenants: [1]}]\n", []string{"peers[0].underlay: 224.0.0.1 cannot be the peer's address"}},
 		{"peer twice", withPeer + "peers: [" + peer2 + ", " + peer2 + "]\n", []string{"peers[1]: NIC 2 is already peers[0]", "peers[1].underlay: 10.0.0.2 is already peers[0]"}},
-		{"peer empty", withPeer + "peers: [{}]\n", []string{"peers[0].name: missing", "peers[0].underlay: missing", "peers[0].cm: missing", "peers[0].tenants: missing"}},
+		{"peer empty", withPeer + "peers: [{}]\n", []string{"peers[0].name: missing", "peers[0].underlay: missing", "peers[0].tenants: missing"}},
 		{"peer far", withPeer + "peers: [{host: 2, underlay: 10.9.0.2, cm: 127.0.0.1:7472, identity: a, tenants: [1]}]\n", []string{"10.9.0.2 is outside 10.0.0.0/24 and uplink.gateway is not set"}},
 		{"peer cm", withPeer + "peers: [{host: 2, underlay: 10.0.0.2, cm: localhost, identity: a, tenants: [1]}]\n", []string{`peers[0].cm: "localhost" has no port; write address and port`}},
 		{

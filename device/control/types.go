@@ -113,7 +113,7 @@ type Peer struct {
 	Name        string        `json:"name"` // in its certificate; others are told apart by it
 	Host        uint8         `json:"host"` // its nic.host; 0: not known yet
 	Underlay    string        `json:"underlay"`
-	CM          string        `json:"cm"` // where it is dialed, if this NIC is the one that dials
+	CM          string        `json:"cm"` // where it is dialed; "": nowhere, it dials
 	Identity    string        `json:"identity"`
 	Tenants     []uint32      `json:"tenants"`
 	Addresses   []PeerAddress `json:"addresses"` // that are listed for it; in their tenants it may have no others

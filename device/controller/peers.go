@@ -154,7 +154,9 @@ func edit(to *config.Peer, c *control.PeerChange) (err error) {
 			return fmt.Errorf("peer %s: underlay: %w", c.Name, err)
 		}
 	}
-	if c.CM != nil {
+	if c.CM != nil && *c.CM == "" {
+		to.CM = netip.AddrPort{}
+	} else if c.CM != nil {
 		if to.CM, err = netip.ParseAddrPort(*c.CM); err != nil {
 			return fmt.Errorf("peer %s: cm %q: write its cm.listen, as 192.0.2.2:7471", c.Name, *c.CM)
 		}

@@ -34,7 +34,10 @@ func (k *Core) DescribePeers(links Links) (list []control.Peer) {
 		v := control.Peer{
 			Name: peer.Name, Host: p.Host, Underlay: placeOf(p.Underlay), Identity: identity, Tenants: p.Tenants,
 			Up: p.Up, Functions: p.Offers, Refused: p.Functions.Count + p.Ports.Count, Connections: p.Connections, Note: k.note(&p),
-			PathMTU: k.pathMTU(peer.ID), CM: peer.Is.CM.String(), Addresses: []control.PeerAddress{},
+			PathMTU: k.pathMTU(peer.ID), Addresses: []control.PeerAddress{},
+		}
+		if peer.Is.CM.IsValid() {
+			v.CM = peer.Is.CM.String()
 		}
 		for _, f := range peer.Is.Functions {
 			v.Addresses = append(v.Addresses, control.PeerAddress{Tenant: f.Tenant, Address: f.Address.String()})

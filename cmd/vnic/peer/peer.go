@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -47,7 +48,7 @@ func Print(w io.Writer, list []control.Peer) {
 		if p.Up {
 			state = "up"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", p.Name, host, p.Underlay, p.CM, numbers(p.Tenants), addresses(p.Addresses), state, p.Functions, p.Connections, p.Note)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", p.Name, host, p.Underlay, cmp.Or(p.CM, "-"), numbers(p.Tenants), addresses(p.Addresses), state, p.Functions, p.Connections, p.Note)
 	}
 }
 
@@ -123,7 +124,7 @@ func changeCommand(o *cli.NIC, action string) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&underlay, "underlay", "", "its uplink.address without prefix length, or ADDRESS:PORT")
-	f.StringVar(&cm, "cm", "", "its cm.listen, as 192.0.2.2:7471")
+	f.StringVar(&cm, "cm", "", "its cm.listen, as 192.0.2.2:7471 (default: it dials this NIC)")
 	f.StringVar(&tenants, "tenants", "", "`numbers` of tenants that it may use, as 1,2")
 	f.StringArrayVar(&has, "address", nil, "`TENANT:ADDRESS` that is at this peer, and in that tenant no others; again for more; \"\" for any")
 	f.Uint8Var(&host, "host", 0, "its nic.host; a peer that says another is refused (default: what it says)")

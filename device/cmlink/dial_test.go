@@ -1,0 +1,73 @@
+package cmlink
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestEitherNICCanDial: the NIC whose name comes second reaches the first one if the first does not
+// dial it: it does not know its address, or cannot reach it there. It does so again after a cut.
+func TestEitherNICCanDial(t *testing.T) {
+	for name, c := range map[string]struct{ addr, listen string }{
+		"the first has no address": {"", "127.0.0.1:0"},
+		"the first cannot reach":   {"127.0.0.1:1", "127.0.0.1:0"},
+		"the second listens not":   {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := Config{Patience: 10 * time.Millisecond, Listen: "127.0.0.1:0", Identity: identity(t, "1"), Peers: []Peer{{ID: 2, Name: "2", Addr: c.addr}}}
+			a, ra := start(t, first)
+			second := Config{Patience: 10 * time.Millisecond, Listen: c.listen, Identity: identity(t, "2"), Peers: []Peer{{ID: 1, Name: "1", Addr: a.Addr().String()}}}
+			b, rb := start(t, second)
+			for i := range 3 {
+				ra.wait("up 2")
+				rb.wait("up 1")
+				msg := fmt.Sprint(i)
+				if err := b.Send(1, []byte(msg)); err != nil {
+					t.Fatal(err)
+				}
+				ra.wait("msg 2 " + msg)
+				a.End(2, ErrDown)
+				ra.wait("down 2")
+				rb.wait("down 1")
+			}
+		})
+	}
+}
+
+// TestNICsThatDialEachOtherAgree: if both dial at a time, one connection stays at both.
+func TestNICsThatDialEachOtherAgree(t *testing.T) {
+	var both [2]*Link
+	for i := range both {
+		both[i], _ = start(t, Config{Patience: time.Nanosecond, Listen: "127.0.0.1:0", Identity: identity(t, fmt.Sprint(i+1))})
+	}
+	for i, l := range both {
+		if err := l.Set(Peer{ID: uint32(2 - i), Name: fmt.Sprint(2 - i), Addr: both[1-i].Addr().String()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var was [2]string
+	for round := range 50 {
+		await(t, "one connection", func() bool {
+			a, b := both[0].ends(2), both[1].ends(1)
+			if a == was || a == [2]string{} || a[0] != b[1] || a[1] != b[0] {
+				return false
+			}
+			was = a
+			return true
+		})
+		both[round%2].End(uint32(2-round%2), ErrDown)
+		both[1-round%2].End(uint32(1+round%2), ErrDown)
+	}
+}
+
+// ends returns the addresses of both ends of the connection to a peer that is up.
+func (l *Link) ends(id uint32) (e [2]string) {
+	p := l.peer(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.session; s != nil {
+		e = [2]string{s.raw.LocalAddr().String(), s.raw.RemoteAddr().String()}
+	}
+	return e
+}
