@@ -48,7 +48,7 @@ func (l *links) Open() error {
 	if err := l.identify(); err != nil {
 		return err
 	}
-	link, err := cmlink.New(cmlink.Config{Listen: addressOf(l.cfg.CM.Listen), Identity: l.self, Log: l.log}, l)
+	link, err := cmlink.New(cmlink.Config{Listen: addressOf(l.cfg.CM.Listen), Identity: l.self, Farewell: cm.Encode(&cm.BYE{}), Log: l.log}, l)
 	if err != nil {
 		return listenError("cm.listen", l.cfg.CM.Listen, err)
 	}

@@ -26,6 +26,7 @@ type Config struct {
 	Listen   string // "address:port"; "": this NIC dials all peers, and none dials it
 	Identity *Identity
 	Peers    []Peer
+	Farewell []byte       // message to a peer whose certificate is revoked, before its link ends; nil: none
 	Log      *slog.Logger // nil: none
 
 	Keepalive  time.Duration // an empty frame is sent after this much silence; three times as long without any frame ends the connection; default 2 s

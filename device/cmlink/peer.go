@@ -84,6 +84,9 @@ func (p *peer) move(addr string) {
 // lingerTime is how long a link to a removed peer may take to send what waits.
 const lingerTime = 500 * time.Millisecond
 
+// farewellTime is how long the last message to a revoked peer may take.
+const farewellTime = 100 * time.Millisecond
+
 var errRemoved = errors.New("the peer was removed")
 
 // leave ends the peer's link when its queue is empty, or after lingerTime.
@@ -109,6 +112,10 @@ func (p *peer) checkRevoked() {
 		return
 	}
 	if err := p.shared.identity.Load().checkRevoked(s.cert); errors.Is(err, ErrRevoked) {
+		if msg := p.shared.cfg.Farewell; msg != nil {
+			_ = s.conn.SetWriteDeadline(time.Now().Add(farewellTime))
+			_, _ = s.conn.Write(appendFrame(nil, msg))
+		}
 		s.end(err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // TestRevoke: a peer whose certificate is revoked loses its link to a running NIC and gets no new
-// one, and cannot start itself. A new certificate for it is accepted.
+// one, and cannot start itself. It is told before. A new certificate for it is accepted.
 func TestRevoke(t *testing.T) {
 	dir := t.TempDir()
 	load := func(name string) *Identity {
@@ -23,13 +23,14 @@ func TestRevoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := load("1")
-	b, rb := accepting(t, func(c *Config) { c.Identity = load("2") })
+	b, rb := accepting(t, func(c *Config) { c.Identity, c.Farewell = load("2"), []byte("bye") })
 	a, ra := dialing(t, b.Addr().String(), func(c *Config) { c.Identity = old })
 	ra.wait("up 2")
 	rb.wait("up 1")
 	if err := errors.Join(Revoke(dir, "1"), Revoke(dir, "3")); err != nil {
 		t.Fatal(err)
 	}
+	ra.wait("msg 2 bye")
 	rb.wait("down 1") // the link that is up is cut
 	rb.mu.Lock()
 	reason := rb.reason

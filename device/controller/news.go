@@ -76,7 +76,11 @@ func (k *Core) take(now vtime.Time, peer cm.PeerID, n *peerNews) {
 			k.refused++
 			k.cfg.Log(now, slog.LevelWarn, "connection management message refused", "peer", k.Manager.Name(peer), "err", err)
 		}
-		if t, _ := cm.PeekType(n.msg); t != cm.TypeHello {
+		switch t, _ := cm.PeekType(n.msg); t {
+		case cm.TypeHello:
+		case cm.TypeBYE:
+			k.cfg.Log(now, slog.LevelInfo, "a peer has this NIC as a peer no more", "peer", k.Manager.Name(peer))
+		default:
 			return
 		}
 	}

@@ -285,7 +285,7 @@ const (
 	maxQueued       = 64 // ARP and neighbour discovery packets to send
 	maxParked       = 64 // frames waiting, at all neighbours and in the ready ring together
 	parkedPerPeer   = 4  // frames waiting at one neighbour
-	maxNeighbours   = 512
+	maxNeighbours   = 4096
 	solicitedSpared = 64 // entries reserved for peers that we ask for; others cannot fill them
 )
 

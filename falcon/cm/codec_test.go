@@ -45,6 +45,9 @@ func parse(b []byte) (Message, error) {
 	case TypeREKEYREQ:
 		m, err := Parse[REKEYREQ](b)
 		return &m, err
+	case TypeBYE:
+		m, err := Parse[BYE](b)
+		return &m, err
 	case TypePORTS:
 		m, err := Parse[PORTS](b)
 		return &m, err
@@ -108,6 +111,7 @@ func samples() map[string]Message {
 		"rekeyreq-shard": &REKEYREQ{7, ClassGateway, 2, 0},
 		"rekeyack":       &REKEYACK{7, ClassFalcon, 0, 0x9a345678, 0x0102030405060708},
 		"rekeyreq":       &REKEYREQ{7, ClassGateway, 0, 0},
+		"bye":            &BYE{},
 		"ports-none":     &PORTS{},
 		"ports":          &PORTS{[]Port{{7, gid4(10, 0, 0, 2), 0x020001, 1432}, {8, [16]byte(seq(0xa0, 16)), 0x020102, 8932}}},
 	}

@@ -371,7 +371,8 @@ func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 	return nil
 }
 
-// ForgetPeer must be called when nothing that was agreed with a peer can be trusted any more. The
+// ForgetPeer must be called when nothing that was agreed with a peer can be trusted any more, or the
+// peer has said BYE. The
 // link to the peer counts as down, its keys are forgotten, and its connections end. When the link
 // is up again, Hello announces another instance to the peer, so that the peer also forgets what it
 // had of this NIC.
@@ -454,7 +455,7 @@ func (m *Manager) Review(now Time) {
 }
 
 // RemovePeer removes a peer with its connections and keys. If its link is up, the peer is told that
-// the connections end. CIDs are free at once: without keys, no packet in flight can be opened.
+// the connections end, and then BYE. CIDs are free at once: without keys, no packet in flight can be opened.
 func (m *Manager) RemovePeer(now Time, id PeerID) {
 	p := m.peers.byID[id]
 	if p == nil {
@@ -462,6 +463,9 @@ func (m *Manager) RemovePeer(now Time, id PeerID) {
 	}
 	for _, c := range m.conns.sorted(func(c *conn) bool { return c.peer == p }) {
 		_ = m.shake.fire(now, c, evPeerRemoved, args{reason: ReasonPeerRemoved})
+	}
+	if p.ready {
+		m.out.send(p, Encode(&BYE{}))
 	}
 	m.forgets++
 	m.shake.res.ForgetSAs(id)

@@ -21,10 +21,11 @@ const (
 	TypeREKEYACK
 	TypeREKEYREQ
 	TypePORTS
+	TypeBYE
 )
 
 func (t MessageType) String() string {
-	names := [...]string{"none", "Hello", "REQ", "REP", "RTU", "REJ", "DREQ", "DREP", "REKEY", "REKEYACK", "REKEYREQ", "PORTS"}
+	names := [...]string{"none", "Hello", "REQ", "REP", "RTU", "REJ", "DREQ", "DREP", "REKEY", "REKEYACK", "REKEYREQ", "PORTS", "BYE"}
 	if int(t) < len(names) {
 		return names[t]
 	}
@@ -66,7 +67,7 @@ func PeekType(b []byte) (MessageType, error) {
 	switch {
 	case b[0] != Version:
 		return t, &VersionError{b[0]}
-	case t < TypeHello || t > TypePORTS:
+	case t < TypeHello || t > TypeBYE:
 		return t, &MessageError{t, "unknown type"}
 	case int(binary.BigEndian.Uint16(b[2:])) != len(b):
 		return t, &MessageError{t, fmt.Sprintf("length field %d, received %d bytes", binary.BigEndian.Uint16(b[2:]), len(b))}
@@ -314,3 +315,13 @@ func (m *PORTS) read(d *decoder) {
 		m.Ports = append(m.Ports, Port{Tenant: d.u32(), Addr: d.gid(), Function: d.u24("function"), MTU: d.u32()})
 	}
 }
+
+// BYE says that the sender does not have the receiver as a peer any more. What was agreed between
+// the two is void, and the link ends.
+type BYE struct{}
+
+func (*BYE) kind() MessageType { return TypeBYE }
+
+func (*BYE) append(b []byte) []byte { return b }
+
+func (*BYE) read(*decoder) {}

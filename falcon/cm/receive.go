@@ -49,6 +49,7 @@ var handlers = [...]handler{
 	TypeREKEY:    taking(Parse[REKEY], faultless(func(m *Manager, now Time, p *peer, q *REKEY) { m.keys.taken(now, p, q) })),
 	TypeREKEYACK: taking(Parse[REKEYACK], faultless(func(m *Manager, _ Time, p *peer, a *REKEYACK) { m.keys.acked(p, a) })),
 	TypeREKEYREQ: taking(Parse[REKEYREQ], faultless(func(m *Manager, _ Time, p *peer, q *REKEYREQ) { m.keys.requested(p, q) })),
+	TypeBYE:      taking(Parse[BYE], faultless(func(m *Manager, now Time, p *peer, _ *BYE) { m.ForgetPeer(now, p.ID) })),
 	TypePORTS:    taking(Parse[PORTS], faultless(func(m *Manager, _ Time, p *peer, said *PORTS) { m.ports.learn(p, said.Ports) })),
 }
 
