@@ -22,38 +22,51 @@ var (
 	traced     = regexp.MustCompile(`(?m)^\++ .*\n`) // a command, as bash -x prints it
 )
 
+// pageShell is how the shell of a page begins.
+const pageShell = `set -eu -o pipefail
+mount -t proc proc /proc
+mount -t tmpfs run /run
+cp -a /etc /run/etc && mount --bind /run/etc /etc && mkdir -p /etc/netns
+ip link set lo up
+make() { :; }
+`
+
 // runPage runs all sh blocks of a page of docs in one shell, which ends at the first failure. The
 // shell has its own namespaces for networks, mounts (with /run and /etc) and processes. build/vnic and
 // vnic are this program.
 func runPage(t *testing.T, page string) string {
+	t.Helper()
+	dir, program := t.TempDir(), vnictest.Program(t)
+	if err := os.Mkdir(filepath.Join(dir, "build"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	top, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"build/vnic": program, "docs": top + "/docs", "guestlib": top + "/guestlib"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return runPageIn(t, page, dir, pageShell+"PATH="+filepath.Dir(program)+":$PATH\n")
+}
+
+// runPageIn is runPage in a folder, with a shell that begins otherwise.
+func runPageIn(t *testing.T, page, dir, script string) string {
 	t.Helper()
 	vnictest.RequireRoot(t)
 	text, err := os.ReadFile(filepath.Join("../../docs", page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := vnictest.Program(t)
-	script := "set -eu -o pipefail\nmount -t proc proc /proc\nmount -t tmpfs run /run\ncp -a /etc /run/etc && mount --bind /run/etc /etc && mkdir -p /etc/netns\nip link set lo up\nmake() { :; }\n"
 	for _, block := range shellBlock.FindAllSubmatch(text, -1) {
 		script += string(block[1]) + "\n"
-	}
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "build"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	docs, err := filepath.Abs("../../docs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for link, to := range map[string]string{"build/vnic": program, "docs": docs} {
-		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	sh := exec.CommandContext(ctx, "bash", "-x", "-c", script)
-	sh.Dir, sh.Env = dir, append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
+	sh.Dir = dir
 	sh.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
 	}
@@ -119,6 +132,13 @@ func TestTheTutorialOfALostPacketIsTrue(t *testing.T) {
 	vnictest.Require(t, have("tshark"), "tshark is not installed")
 	said := runPage(t, "lost-packet.md")
 	vnictest.RequireIn(t, said, "loss: 20%", "sent again", "last_sealed", "cqe_written", "PushData", "PSN", "PushData", "impair.tx_lost", "falcon.drop_behind_window")
+}
+
+// TestTheTutorialOfBringingUpADriverIsTrue runs docs/bring-up.md as it stands.
+func TestTheTutorialOfBringingUpADriverIsTrue(t *testing.T) {
+	vnictest.Require(t, have("gcc"), "gcc is not installed")
+	said := runPage(t, "bring-up.md")
+	vnictest.RequireIn(t, said, "service: memory", "the memory has", "cqe_written", "status 10", "WCRemAccessErr", "cqe-error", "status")
 }
 
 // TestLongQuickStart runs docs/quickstart.md as it stands.
