@@ -139,7 +139,9 @@ func (c *Client) SPIRefused(u security.Use) {
 
 // Knows reports whether a GID in a tenant belongs to a function, here or at a peer, as of the
 // core's last Step.
-func (c *Client) Knows(tenant uint32, gid [16]byte) bool { return c.core.known.Load().Has(tenant, gid) }
+func (c *Client) Knows(tenant uint32, gid [16]byte) bool {
+	return c.core.Manager.CM.Known().Has(tenant, gid)
+}
 
 // post queues a call to the core.
 func (c *Client) post(f call) { c.calls = append(c.calls, f) }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -53,15 +52,15 @@ type Core struct {
 	paths   paths
 	alive   alive
 	credits credits
-	resolve []netip.AddrPort // where peers are that packets will probably go to soon
-	refused uint64           // messages of peers that were refused
-	faults  uint64           // panics while news of peers was handled
-	ends    []cm.PeerID      // peers whose links must end because of that
-	links   []LinkChange     // that were not passed on yet
+	resolve []netip.AddrPort        // where peers are that packets will probably go to soon
+	asked   map[netip.AddrPort]bool // the same addresses
+	refused uint64                  // messages of peers that were refused
+	faults  uint64                  // panics while news of peers was handled
+	ends    []cm.PeerID             // peers whose links must end because of that
+	links   []LinkChange            // that were not passed on yet
 	jobs    jobs
 	gids    gids
 	untold  bool // functions or ports have changed since peers were told
-	known   atomic.Pointer[cm.Known]
 	woken   chan struct{}
 	ended   chan struct{}
 	stop    atomic.Bool
@@ -79,8 +78,8 @@ type CoreOutput struct {
 // NewCore returns a core. Each shard must call Serve on its Client before the first Step.
 func NewCore(c CoreConfig) (*Core, error) {
 	k := &Core{
-		cfg: c, woken: make(chan struct{}, 1), ended: make(chan struct{}),
-		plain: newPlain(c.NIC), alive: alive{every: vtime.Time(c.NIC.Uplink.Keepalive), due: vtime.Never}, paths: paths{due: vtime.Never, off: c.NIC.Uplink.ProbeMTU == config.ProbeMTUOff}, credits: newCredits(c.NIC, c.Shards),
+		cfg: c, asked: map[netip.AddrPort]bool{}, woken: make(chan struct{}, 1), ended: make(chan struct{}),
+		plain: newPlain(c.NIC), alive: alive{every: vtime.Time(c.NIC.Uplink.Keepalive), due: vtime.Never}, paths: paths{due: vtime.Never, next: vtime.LongAgo, off: c.NIC.Uplink.ProbeMTU == config.ProbeMTUOff}, credits: newCredits(c.NIC, c.Shards),
 	}
 	k.box.WakeBy(k.wake)
 	k.box.AnswerBy(k.effects.Add)
@@ -109,7 +108,6 @@ func NewCore(c CoreConfig) (*Core, error) {
 	k.Keys.Connect(k.Manager.CM)
 	k.Peers = newPeers(k)
 	k.Peers.set(vtime.LongAgo, c.NIC.Peers)
-	k.known.Store(k.Manager.CM.Known())
 	return k, nil
 }
 
@@ -132,7 +130,6 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	k.probe(now)
 	k.showAlive(now)
 	k.advance(now)
-	k.known.Store(k.Manager.CM.Known())
 	k.resolveAll()
 	for _, l := range k.clients {
 		l.deliver()
@@ -173,7 +170,8 @@ func (k *Core) all(o Order) {
 // Resolve prepares for packets to an underlay address. Shards are told of an address once per Step,
 // however many messages go there.
 func (k *Core) Resolve(_ vtime.Time, addr netip.AddrPort) {
-	if !slices.Contains(k.resolve, addr) {
+	if !k.asked[addr] {
+		k.asked[addr] = true
 		k.resolve = append(k.resolve, addr)
 	}
 }
@@ -183,6 +181,7 @@ func (k *Core) resolveAll() {
 		k.all(func(to Orders, now vtime.Time) { to.Resolve(now, addr) })
 	}
 	k.resolve = k.resolve[:0]
+	clear(k.asked)
 }
 
 // keyNeeded reports whether keys for u are still needed: the peer can be told of a new one or, for

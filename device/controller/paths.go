@@ -15,10 +15,15 @@ import (
 // than uplink.mtu, plain IP to the peer is cut or refused by that length, new connections have a
 // smaller MTU, and the log and `vnic show nic` say so.
 
+// probeTogether is the least time between two looks at all paths, of which there may be thousands. The
+// search of one path goes on at each answer.
+const probeTogether = 100_000_000
+
 // paths probes the paths to all peers. The shard that sends the probes is shard 0.
 type paths struct {
-	off bool
-	due vtime.Time
+	off  bool
+	due  vtime.Time
+	next vtime.Time // not before this one
 }
 
 // peerPath is the path to one peer.
@@ -43,7 +48,7 @@ func (k *Core) pathChanged(id cm.PeerID) {
 		p.prober = nil // what was found stays until it is found again
 	case p.prober == nil:
 		p.prober = pathmtu.New(k.cfg.NIC.Uplink.MTU, k.cfg.NIC.Uplink.Own().Is6())
-		k.paths.due = vtime.LongAgo
+		k.paths.due = min(k.paths.due, k.paths.next)
 	}
 }
 
@@ -94,20 +99,25 @@ func (k *Core) probe(now vtime.Time) {
 	if now < k.paths.due {
 		return
 	}
-	k.paths.due = vtime.Never
+	k.paths.due, k.paths.next = vtime.Never, now+probeTogether
 	for _, peer := range k.Peers.sorted() {
-		id, p := peer.ID, &peer.path
-		if p.prober == nil {
-			continue
+		if peer.path.prober != nil {
+			k.probePeer(now, peer)
 		}
-		sizes, round := p.prober.Due(now)
-		for _, size := range slices.Backward(sizes) { // shortest first: no two of them make a superframe
-			tenant, probe := p.tenant, pathmtu.Probe{Kind: pathmtu.Request, Size: uint16(size), Round: round}
-			k.clients[0].tell(func(to Orders, now vtime.Time) { to.ProbePath(now, id, tenant, probe) })
-		}
-		k.pathKnown(now, peer) // a round may have ended
-		k.paths.due = min(k.paths.due, p.prober.Deadline())
 	}
+	k.paths.due = max(k.paths.due, k.paths.next)
+}
+
+// probePeer sends the probes to one peer that are due.
+func (k *Core) probePeer(now vtime.Time, peer *Peer) {
+	id, p := peer.ID, &peer.path
+	sizes, round := p.prober.Due(now)
+	for _, size := range slices.Backward(sizes) { // shortest first: no two of them make a superframe
+		tenant, probe := p.tenant, pathmtu.Probe{Kind: pathmtu.Request, Size: uint16(size), Round: round}
+		k.clients[0].tell(func(to Orders, now vtime.Time) { to.ProbePath(now, id, tenant, probe) })
+	}
+	k.pathKnown(now, peer) // a round may have ended
+	k.paths.due = min(k.paths.due, p.prober.Deadline())
 }
 
 // pathAnswered takes a peer's answer to a probe.
@@ -116,10 +126,8 @@ func (k *Core) pathAnswered(now vtime.Time, id cm.PeerID, size int, round uint32
 	if peer == nil || peer.path.prober == nil {
 		return
 	}
-	prober := peer.path.prober
-	prober.Answered(now, size, round)
-	k.paths.due = min(k.paths.due, prober.Deadline())
-	k.pathKnown(now, peer)
+	peer.path.prober.Answered(now, size, round)
+	k.probePeer(now, peer)
 }
 
 // pathKnown makes the NIC keep to what a path carries, if that has changed.

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	lookup "github.com/falcon-vnic/vnic/internal/table"
 )
 
 // directory knows where addresses are: those of our functions, and those that peers offer.
@@ -18,7 +20,7 @@ type directory struct {
 	endpoints []Endpoint // the same addresses, in order
 	claims    claims[seat]
 
-	known *Known // nil: out of date
+	known *Known
 }
 
 // seat is the function that has an address, and the function's shard.
@@ -29,18 +31,20 @@ type seat struct {
 
 func (e *Endpoint) seat() seat { return seat{e.Function, e.Shard} }
 
-// Known holds the addresses of functions, ours and those that peers offer, at one moment. Any
-// goroutine may use it.
-type Known struct{ has map[Address]struct{} }
+// Known holds the present addresses of functions, ours and those that peers offer. Any goroutine may
+// use it.
+type Known struct {
+	has *lookup.Table[Address, struct{}]
+}
 
 // Has reports whether a GID in a tenant belongs to a function.
 func (k *Known) Has(tenant uint32, gid [16]byte) bool {
-	_, ok := k.has[Address{tenant, gid}]
+	_, ok := k.has.Find(Address{tenant, gid})
 	return ok
 }
 
 func newDirectory(p *peers, out *outbox, instance uint64) *directory {
-	return &directory{peers: p, out: out, instance: instance, local: make(map[Address]seat), claims: newClaims[seat](p, out)}
+	return &directory{peers: p, out: out, instance: instance, known: &Known{lookup.New[Address, struct{}]()}, local: make(map[Address]seat), claims: newClaims[seat](p, out)}
 }
 
 // set replaces the addresses that we offer, and informs the peers that are up.
@@ -49,7 +53,7 @@ func (d *directory) set(local []Endpoint) error {
 	if err != nil {
 		return err
 	}
-	d.local, d.endpoints, d.known = byAddress, slices.Clone(local), nil
+	d.local, d.endpoints = byAddress, slices.Clone(local) // known follows with peers.ours (Manager.own)
 	clear(d.peers.self.tenants)
 	for _, e := range local {
 		d.peers.self.tenants[e.Tenant] = true
@@ -116,9 +120,25 @@ func (d *directory) learn(p *peer, offers []Endpoint) {
 		e := &offers[i]
 		list[i] = told[seat]{Address{e.Tenant, e.GID}, e.Function, e.seat()}
 	}
+	had := d.claims.of[p]
 	refused, _ := d.claims.learn(p, list)
+	for _, a := range had {
+		d.note(a)
+	}
+	for _, a := range d.claims.of[p] {
+		d.note(a)
+	}
 	p.refuse(d.out, &p.refused.functions, refused)
-	d.known = nil
+}
+
+// note makes known say whether a function has an address.
+func (d *directory) note(a Address) {
+	_, has := d.local[a]
+	if p, _ := d.claims.find(a); has || p != nil {
+		d.known.has.Set(a, struct{}{})
+	} else {
+		d.known.has.Delete(a)
+	}
 }
 
 // find returns where an address is. The peer is this NIC for a function of ours.
@@ -143,22 +163,6 @@ func (d *directory) offered(a Address) (by PeerID, ok bool) {
 		return 0, false
 	}
 	return p.ID, true
-}
-
-// snapshot returns the present addresses.
-func (d *directory) snapshot() *Known {
-	if d.known == nil {
-		d.known = &Known{make(map[Address]struct{}, len(d.local)+len(d.claims.all))}
-		for a := range d.local {
-			d.known.has[a] = struct{}{}
-		}
-		for a := range d.claims.all {
-			if p, _ := d.claims.find(a); p != nil {
-				d.known.has[a] = struct{}{}
-			}
-		}
-	}
-	return d.known
 }
 
 // Address is a function's address in a tenant. GIDs of different tenants may be equal.

@@ -224,7 +224,7 @@ func (m *Manager) own() {
 	for _, a := range m.held {
 		now[a] = true
 	}
-	m.peers.ours, m.dir.known = now, nil
+	m.peers.ours = now
 	var others []*peer
 	other := func(a Address) {
 		if c := m.ports.claims.all[a]; len(c) > 0 {
@@ -232,12 +232,14 @@ func (m *Manager) own() {
 		}
 	}
 	for a := range now {
+		m.dir.note(a)
 		if !was[a] {
 			other(a)
 		}
 	}
 	for a := range was {
 		if !now[a] {
+			m.dir.note(a)
 			other(a)
 		}
 	}
@@ -251,9 +253,8 @@ func (m *Manager) CheckEndpoints(local []Endpoint) error {
 	return err
 }
 
-// Known returns the present addresses of functions. The result is the same object until they
-// change.
-func (m *Manager) Known() *Known { return m.dir.snapshot() }
+// Known returns the addresses of functions. It is always the same object, which follows them.
+func (m *Manager) Known() *Known { return m.dir.known }
 
 // Offered returns the peer that offers a GID in a tenant, if its link is up.
 func (m *Manager) Offered(tenant uint32, gid [16]byte) (by PeerID, ok bool) {
@@ -367,6 +368,7 @@ func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 			m.shake.confirm(now, c, nil)
 		}
 	}
+	m.keys.ask(p)
 	m.keys.askAgain(now)
 	return nil
 }
@@ -471,6 +473,7 @@ func (m *Manager) RemovePeer(now Time, id PeerID) {
 	m.shake.res.ForgetSAs(id)
 	m.dir.learn(p, nil)
 	m.ports.learn(p, nil)
+	p.up, p.ready = false, false
 	delete(m.peers.byID, id)
 }
 

@@ -29,6 +29,7 @@ type peer struct {
 	keys   map[Use]SA     // the newest SAs that the peer gave us to seal with
 	rekeys map[Use]SA     // SAs that we gave it and it has not confirmed
 	wants  map[Use]uint32 // SPIs for which we requested a replacement
+	asked  bool           // it is among rekeying.soon
 	retold Time           // earliest time to send it a key again because of a wrong SPI
 }
 

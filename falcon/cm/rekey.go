@@ -24,12 +24,14 @@ import (
 type rekeying struct {
 	peers   *peers
 	out     *outbox
-	timeout Time // time between repetitions of a request
-	at      Time // time of the next askAgain
+	timeout Time    // time between repetitions of a request
+	at      Time    // time of the next askAgain
+	again   Time    // when what is not answered is repeated
+	soon    []*peer // have something that was not sent yet
 }
 
 func newRekeying(c *Config, p *peers, out *outbox) *rekeying {
-	return &rekeying{peers: p, out: out, timeout: c.RekeyTimeout, at: math.MaxInt64}
+	return &rekeying{peers: p, out: out, timeout: c.RekeyTimeout, at: math.MaxInt64, again: math.MaxInt64}
 }
 
 // give makes a peer seal with sa from now on. It does so also in a tenant that is no longer shared,
@@ -43,7 +45,7 @@ func (r *rekeying) give(u Use, sa SA) error {
 		return fmt.Errorf("cm: new receive SA for %v: %w", u, err)
 	}
 	p.rekeys[u] = sa
-	r.at = min(r.at, 0)
+	r.ask(p)
 	return nil
 }
 
@@ -65,7 +67,7 @@ func (r *rekeying) request(u Use, spi uint32) error {
 		return err
 	}
 	p.wants[u] = spi
-	r.at = min(r.at, 0)
+	r.ask(p)
 	return nil
 }
 
@@ -76,15 +78,32 @@ func (r *rekeying) sharing(u Use) (*peer, error) {
 	return nil, fmt.Errorf("cm: %v: %w", u, ErrNotFound)
 }
 
-// askAgain sends everything that is not answered yet, to all peers that are ready.
+// ask has askAgain send a peer everything that it has not answered.
+func (r *rekeying) ask(p *peer) {
+	r.at = 0
+	if !p.asked {
+		p.asked = true
+		r.soon = append(r.soon, p)
+	}
+}
+
+// askAgain sends what is not answered yet: to peers that have not got it, and after a while to all
+// that are ready.
 func (r *rekeying) askAgain(now Time) {
-	r.at = math.MaxInt64
-	for _, p := range r.peers.sorted() {
-		if len(p.rekeys)+len(p.wants) == 0 {
-			continue
+	list := r.soon
+	if r.soon = nil; now >= r.again {
+		r.again = math.MaxInt64
+		for _, p := range r.peers.byID {
+			if !p.asked && p.ready && len(p.rekeys)+len(p.wants) > 0 {
+				list = append(list, p)
+			}
 		}
-		if !p.ready {
-			continue // its Hello calls askAgain again
+	}
+	slices.SortFunc(list, (*peer).compare)
+	for _, p := range list {
+		p.asked = false
+		if !p.ready || len(p.rekeys)+len(p.wants) == 0 {
+			continue // its Hello asks
 		}
 		for _, u := range sortedUses(p.rekeys) {
 			q := REKEY{u.Tenant, u.Class, u.Shard, p.rekeys[u]}
@@ -94,8 +113,9 @@ func (r *rekeying) askAgain(now Time) {
 			q := REKEYREQ{u.Tenant, u.Class, u.Shard, p.wants[u]}
 			r.out.send(p, Encode(&q))
 		}
-		r.at = now + r.timeout
+		r.again = min(r.again, now+r.timeout)
 	}
+	r.at = r.again
 }
 
 func sortedUses[V any](s map[Use]V) []Use {
