@@ -94,7 +94,7 @@ test-long: deps fetch build cross ## the long tests, each fuzz target for a whil
 	@$(GO) -C tools build -o ../build/report ./report
 	$(TESTENV) $(RACE) -json -shuffle=on -timeout 60m -run '^TestLong' $(RACED) | build/report
 	$(TESTENV) $(RACE) -json -shuffle=on -timeout 30m -skip '^Test(Long|Inside|NoAllocations)' ./device/shard ./rdma | build/report
-	@./tools/fuzz.sh 20s
+	@./tools/fuzz.sh 10s
 	$(TESTENV) VNIC_SIM_PACKETS=$(PACKETS) $(GO) test -json -timeout 24h -run '^TestLong' $(VIRTUAL) | build/report
 
 # How long soak goes on, and with which seed; none: another each time.
