@@ -59,8 +59,10 @@ func (s *sender) transmit(now falcon.Time) bool {
 	return more
 }
 
+// transmitFalcon sends packets of the transport, as long as another one like the last fits the burst: one
+// packet more than a superframe holds would need a system call of its own.
 func (s *sender) transmitFalcon(now falcon.Time, burst int) bool {
-	for made, bytes := 0, 0; made < txQuantum && bytes < burst; made++ {
+	for made, bytes, last := 0, 0, 0; made < txQuantum && bytes+last <= burst; made++ {
 		b := s.uplink.tx.Slot()
 		if b == nil {
 			return false
@@ -70,7 +72,8 @@ func (s *sender) transmitFalcon(now falcon.Time, burst int) bool {
 			return false
 		}
 		s.seal(now, b, n, from)
-		bytes += n
+		last = n + security.MaxHeadroom + security.Trailer
+		bytes += last
 		if s.falcon.engine.Urgent() {
 			break
 		}
