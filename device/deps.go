@@ -10,6 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/ports"
+	"github.com/falcon-vnic/vnic/device/record"
 	"github.com/falcon-vnic/vnic/device/settings"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
@@ -42,6 +43,7 @@ type Deps struct {
 	Attachments []Attachment                // already listening
 	Identity    *cmlink.Identity            // nil: loaded from cm.identity, if there are peers
 	Capture     *capture.Capture            // nil: open one by the configuration
+	Record      record.Config               // of what the shards take from outside; the zero Config: none
 	Clock       func() int64                // ns, monotonic; nil: the system's
 	Rand        io.Reader                   // source of master keys and sequence numbers; nil: the system's
 	Log         *slog.Logger                // nil: none

@@ -25,6 +25,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/loglimit"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
@@ -105,6 +106,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	}
 	n.settings, n.peers = settings.NewMemory(deps.Settings), settings.NewPeerMemory(deps.Peers)
 	if err = n.newShards(); err != nil {
+		n.records.closeTapes()
 		return nil, err
 	}
 	if err = n.openDevices(); err != nil {
@@ -121,9 +123,9 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 }
 
 // newShard returns a shard that is connected with the core.
-func newShard(i int, cfg *config.Config, core *controller.Core, log *slog.Logger) (*shard.Shard, error) {
+func newShard(i int, cfg *config.Config, core *controller.Core, t *tape.Tape, log *slog.Logger) (*shard.Shard, error) {
 	client := core.Client(i)
-	s, err := shard.New(i, cfg, client, log)
+	s, err := shard.NewTaped(i, cfg, client, t, log)
 	if err != nil {
 		return nil, err
 	}
@@ -141,9 +143,13 @@ func (n *NIC) newShards() (err error) {
 		return err
 	}
 	n.recall()
+	n.records = records{cfg: n.cfg, warnings: n.warnings, log: n.log, capture: n.deps.Capture}
+	if err = n.records.startTapes(n.deps.Record, n.wallOffset()); err != nil {
+		return err
+	}
 	var shards []*shard.Shard
 	for i := range n.cfg.NIC.Shards {
-		s, err := newShard(i, n.cfg, n.core, n.log)
+		s, err := newShard(i, n.cfg, n.core, n.records.tape(i), n.log)
 		if err != nil {
 			return err
 		}
@@ -186,7 +192,6 @@ func (n *NIC) openDevices() (err error) {
 	if err = n.openUplink(); err != nil {
 		return err
 	}
-	n.records = records{cfg: n.cfg, warnings: n.warnings, log: n.log, capture: n.deps.Capture}
 	n.records.open(n.units, n.core, n.wallOffset())
 	for i, u := range n.units {
 		if u.ports, err = ports.Open(u.Ports(), n.deps.sources(), n.clock, n.log); err != nil {
@@ -338,6 +343,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		accepting.Go(func() { n.fitter.always(u, ctx.Done()) })
 	}
 	accepting.Go(func() { n.records.watchCapture(ctx, n.EndCapture) })
+	accepting.Go(func() { n.records.watchTapes(ctx) })
 	n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.units[0].uplink.Name(), "address", n.cfg.Uplink.Described(), "functions", n.units.functions(), "shards", len(n.units))
 	close(n.ready)
 	<-ctx.Done()
@@ -356,6 +362,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		u.thread.Halt()
 	}
 	threads.Wait()
+	n.records.closeTapes()
 	n.core.Halt()
 	core.Wait()
 	for _, u := range n.units {

@@ -2,12 +2,19 @@ package device
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"time"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/record"
 	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/internal/tape"
+	"github.com/falcon-vnic/vnic/rdma"
 )
 
 // records holds the NIC's recordings: the capture and the key log of the configuration. If one
@@ -18,6 +25,7 @@ type records struct {
 	log      *slog.Logger
 	capture  *capture.Capture // nil: none
 	keyLog   *security.KeyLog // nil: none
+	tapes    *record.Recorder // nil: none
 }
 
 // open starts the capture, unless there is one already, and the key log, before the shards run.
@@ -55,6 +63,73 @@ func (r *records) open(units units, core *controller.Core, offset int64) {
 	r.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
 }
 
+// startTapes begins the recording of the shards, before there are shards.
+func (r *records) startTapes(c record.Config, offset int64) (err error) {
+	if c.File == "" {
+		return nil
+	}
+	if err := Recordable(r.cfg); err != nil {
+		return err
+	}
+	r.tapes, err = record.Create(c, record.Header{
+		Version: Version, NIC: r.cfg.NIC.Name, Shards: r.cfg.NIC.Shards, Started: time.Now().UnixNano(), Offset: offset,
+	})
+	return err
+}
+
+// Recordable returns why a NIC with this configuration cannot be recorded, nil if it can.
+func Recordable(cfg *config.Config) error {
+	switch {
+	case cfg.NIC.Shards > 1:
+		return fmt.Errorf("recording: nic.shards is %d, and only a NIC with one shard can be recorded yet: set it to 1", cfg.NIC.Shards)
+	case usesStreams(cfg):
+		return errors.New("recording: RDMA over TCP cannot be recorded yet, as TCP is outside the shard: set another rdma.transport")
+	}
+	return nil
+}
+
+// usesStreams reports whether RDMA of a function may go over TCP.
+func usesStreams(cfg *config.Config) bool {
+	for _, s := range rdma.NewEngine(rdma.Config{}).Streams() {
+		named := func(f config.NamedFunction) bool { return f.Transport == s.Kind.Name }
+		if cfg.RDMA.Transport == s.Kind.Name || slices.ContainsFunc(cfg.AllFunctions(), named) {
+			return true
+		}
+	}
+	return false
+}
+
+// tape returns the tape of a shard; nil: there is none.
+func (r *records) tape(shard int) *tape.Tape {
+	if r.tapes == nil {
+		return nil
+	}
+	return r.tapes.Tape(shard)
+}
+
+// watchTapes shows a warning when the recording ends before the NIC does.
+func (r *records) watchTapes(ctx context.Context) {
+	if r.tapes == nil {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-r.tapes.Ended():
+		r.warnings.Warn(aboutTapes, errors.New(r.tapes.Why()), "what was recorded is good; vnic upgrade begins another file")
+	}
+}
+
+// closeTapes ends the recording. The shards' threads have ended.
+func (r *records) closeTapes() {
+	if r.tapes == nil {
+		return
+	}
+	if err := r.tapes.Close(); err != nil {
+		r.log.Error("recording not closed", "err", err)
+	}
+	r.tapes = nil
+}
+
 // watchCapture ends the configured capture when it cannot be written any more.
 func (r *records) watchCapture(ctx context.Context, end func(*capture.Capture)) {
 	c := r.capture
@@ -76,10 +151,12 @@ func (r *records) close() {
 		_ = r.capture.Close()
 	}
 	_ = r.keyLog.Close()
+	r.closeTapes()
 }
 
 // Subjects of warnings.
 const (
 	aboutCapture = "capture"
 	aboutKeyLog  = "psp.keylog"
+	aboutTapes   = "recording"
 )

@@ -127,6 +127,7 @@ func (w *world) start(i int, cfg *config.Config, deps Deps) {
 		t.Fatal(err)
 	}
 	deps.Uplink, deps.Attachments, deps.Log = port, []Attachment{{Name: "bare", Attachment: bare}}, testLog(t)
+	deps.Record = recorded(t, cfg)
 	n, err := NewNIC(cfg, deps)
 	if err != nil {
 		t.Fatal(err)

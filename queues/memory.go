@@ -1,11 +1,14 @@
 package queues
 
+import "github.com/falcon-vnic/vnic/internal/tape"
+
 // Memory is the memory of one function: device addresses mapped to host memory, as far as they lie
 // in the function's DMA window. It belongs to one goroutine. The zero value maps nothing.
 type Memory struct {
 	regions Regions
 	last    Region // region of the last access, cut to the window
 	window  Window
+	tape    *tape.Tape // records accesses, or stands for the memory; nil: neither
 }
 
 // Window is a range of device addresses. A size of 0 means all addresses.
@@ -55,7 +58,14 @@ func (m *Memory) Window() Window { return m.window }
 
 // Range returns the i-th maximal range of mapped addresses, in ascending order, and the number of
 // ranges. A range of size 0 means that there is no i-th.
-func (m *Memory) Range(i int) (w Window, ranges int) { return m.regions.Range(m.window, i) }
+func (m *Memory) Range(i int) (w Window, ranges int) {
+	w, ranges = m.regions.Range(m.window, i)
+	if m.tape != nil {
+		w.Addr, w.Size = m.tape.Number(tape.MemRange, w.Addr), m.tape.Number(tape.MemRange, w.Size)
+		ranges = int(m.tape.Number(tape.MemRange, uint64(ranges)))
+	}
+	return w, ranges
+}
 
 // from returns the mapped memory from addr to the end of its region, nil if addr is not mapped.
 func (m *Memory) from(addr uint64) []byte {
@@ -78,6 +88,14 @@ func (m *Memory) look(addr uint64) []byte {
 
 // Contains reports whether n bytes at addr are mapped. It is true for 0 bytes at any address.
 func (m *Memory) Contains(addr, n uint64) bool {
+	is := m.contains(addr, n)
+	if m.tape != nil {
+		is = m.tape.Bool(tape.MemHas, is)
+	}
+	return is
+}
+
+func (m *Memory) contains(addr, n uint64) bool {
 	for n > 0 {
 		here := uint64(len(m.from(addr)))
 		if here == 0 {
@@ -97,10 +115,22 @@ func (m *Memory) Contains(addr, n uint64) bool {
 
 // Read copies guest memory at addr to dst. The bytes may span adjacent regions. If not all are
 // mapped, none is copied. Errors are *FaultError.
-func (m *Memory) Read(addr uint64, dst []byte) error { return m.copy(addr, dst, false) }
+func (m *Memory) Read(addr uint64, dst []byte) error {
+	err := m.copy(addr, dst, false)
+	if m.tape != nil {
+		err = m.tapeRead(addr, dst, err)
+	}
+	return err
+}
 
 // Write copies src to guest memory at addr, with the rules of Read.
-func (m *Memory) Write(addr uint64, src []byte) error { return m.copy(addr, src, true) }
+func (m *Memory) Write(addr uint64, src []byte) error {
+	err := m.copy(addr, src, true)
+	if m.tape != nil {
+		err = m.tapeWrite(addr, src, err)
+	}
+	return err
+}
 
 // copy copies b to guest memory if write is set, else guest memory to b.
 func (m *Memory) copy(addr uint64, b []byte, write bool) error {
@@ -117,7 +147,7 @@ func (m *Memory) copy(addr uint64, b []byte, write bool) error {
 		}
 		return nil
 	}
-	if !m.Contains(addr, uint64(len(b))) {
+	if !m.contains(addr, uint64(len(b))) {
 		return fault(addr, len(b), WhyUnmapped)
 	}
 	for at := addr; len(b) > 0; {
@@ -148,6 +178,16 @@ func (m *Memory) word(addr uint64, size int) ([]byte, error) {
 // It is atomic and sequentially consistent, as are all methods below. Errors
 // are *FaultError.
 func (m *Memory) Load32(addr uint64) (uint32, error) {
+	v, err := m.load32(addr)
+	if m.tape != nil {
+		var is uint64
+		is, err = m.tapeLoad(tape.MemLoad, addr, uint64(v), err)
+		v = uint32(is)
+	}
+	return v, err
+}
+
+func (m *Memory) load32(addr uint64) (uint32, error) {
 	b, err := m.word(addr, 4)
 	if err != nil {
 		return 0, err
@@ -161,6 +201,14 @@ func (m *Memory) Load32(addr uint64) (uint32, error) {
 
 // Load64 loads the double word at addr, which must be a multiple of 8.
 func (m *Memory) Load64(addr uint64) (uint64, error) {
+	v, err := m.load64(addr)
+	if m.tape != nil {
+		v, err = m.tapeLoad(tape.MemLoad, addr, v, err)
+	}
+	return v, err
+}
+
+func (m *Memory) load64(addr uint64) (uint64, error) {
 	b, err := m.word(addr, 8)
 	if err != nil {
 		return 0, err
@@ -174,6 +222,14 @@ func (m *Memory) Load64(addr uint64) (uint64, error) {
 
 // Store32 stores the word at addr, which must be a multiple of 4.
 func (m *Memory) Store32(addr uint64, v uint32) error {
+	err := m.store32(addr, v)
+	if m.tape != nil {
+		err = m.tapeStore(addr, uint64(v), err)
+	}
+	return err
+}
+
+func (m *Memory) store32(addr uint64, v uint32) error {
 	b, err := m.word(addr, 4)
 	if err != nil {
 		return err
@@ -186,6 +242,14 @@ func (m *Memory) Store32(addr uint64, v uint32) error {
 
 // Store64 stores the double word at addr, which must be a multiple of 8.
 func (m *Memory) Store64(addr, v uint64) error {
+	err := m.store64(addr, v)
+	if m.tape != nil {
+		err = m.tapeStore(addr, v, err)
+	}
+	return err
+}
+
+func (m *Memory) store64(addr, v uint64) error {
 	b, err := m.word(addr, 8)
 	if err != nil {
 		return err
@@ -199,6 +263,15 @@ func (m *Memory) Store64(addr, v uint64) error {
 // CompareAndSwap64 stores new at addr if the double word there equals old, and returns the previous
 // value. addr must be a multiple of 8.
 func (m *Memory) CompareAndSwap64(addr, old, new uint64) (prev uint64, err error) {
+	prev, err = m.compareAndSwap64(addr, old, new)
+	if m.tape != nil {
+		m.tape.OutUint(tape.Writes, new)
+		prev, err = m.tapeLoad(tape.MemSwap, addr, prev, err)
+	}
+	return prev, err
+}
+
+func (m *Memory) compareAndSwap64(addr, old, new uint64) (prev uint64, err error) {
 	b, err := m.word(addr, 8)
 	if err != nil {
 		return 0, err
@@ -216,6 +289,15 @@ func (m *Memory) CompareAndSwap64(addr, old, new uint64) (prev uint64, err error
 // FetchAdd64 adds delta to the double word at addr, modulo 2^64, and returns the previous value.
 // addr must be a multiple of 8.
 func (m *Memory) FetchAdd64(addr, delta uint64) (prev uint64, err error) {
+	prev, err = m.fetchAdd64(addr, delta)
+	if m.tape != nil {
+		m.tape.OutUint(tape.Writes, delta)
+		prev, err = m.tapeLoad(tape.MemAdd, addr, prev, err)
+	}
+	return prev, err
+}
+
+func (m *Memory) fetchAdd64(addr, delta uint64) (prev uint64, err error) {
 	b, err := m.word(addr, 8)
 	if err != nil {
 		return 0, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/fair"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/rdma/rof"
@@ -22,6 +23,7 @@ type Config struct {
 	Linger    vtime.Time // how long a failed QP keeps its connection to tell the peer; default 500 ms
 	PollTime  vtime.Time // how long an empty send queue is polled before it is armed; default 200 µs
 
+	Tape  *tape.Tape // records random numbers, or plays them; nil: neither
 	Wires transport.Options
 }
 
@@ -100,7 +102,7 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits,
 	f.destinations.links = f.Links
 	f.Init(&e.shared, mem, limits, out, &f.sched, &f.destinations)
 	if e.secrets != nil {
-		f.Regions.UseSecret(e.secrets.Uint64)
+		f.Regions.UseSecret(func() uint64 { return e.cfg.Tape.Number(tape.Random, e.secrets.Uint64()) })
 	}
 	e.functions = append(e.functions, f)
 	return f

@@ -24,6 +24,7 @@ type Routes struct {
 	described map[uint32]bool
 	ports     map[uint32]Place // by function
 	learned   map[cm.PeerID]map[place]Target
+	followers []*Follower
 }
 
 // Place says where a function's port is in its tenant's network.
@@ -88,6 +89,11 @@ func (r *Routes) tidy(n *network) {
 // SetTenant sets the description of a virtual network. Without one, a tenant's network has no
 // subnets.
 func (r *Routes) SetTenant(c TenantConfig) {
+	r.tell(RouteChange{Tenant: &c})
+	r.setTenant(c)
+}
+
+func (r *Routes) setTenant(c TenantConfig) {
 	n := r.open(c.Tenant)
 	if !r.described[c.Tenant] {
 		r.described[c.Tenant] = true
@@ -114,7 +120,8 @@ func (r *Routes) ForgetTenant(tenant uint32) {
 	if !r.described[tenant] {
 		return
 	}
-	r.SetTenant(TenantConfig{Tenant: tenant})
+	r.tell(RouteChange{Forget: &tenant})
+	r.setTenant(TenantConfig{Tenant: tenant})
 	delete(r.described, tenant)
 	n := r.open(tenant)
 	n.users--
@@ -128,6 +135,7 @@ func (r *Routes) SetPort(function uint32, p Place) {
 		return
 	}
 	p.Addresses = slices.Clone(p.Addresses)
+	r.tell(RouteChange{Port: &PlacedPort{function, p}})
 	n := r.open(p.Tenant)
 	n.users++
 	for _, a := range p.led() { // first: what stays is there at all times
@@ -159,6 +167,7 @@ func (r *Routes) NoPorts() bool { return r.plugged.Load() == 0 }
 // RemovePort removes a function's port.
 func (r *Routes) RemovePort(function uint32) {
 	if p, had := r.ports[function]; had {
+		r.tell(RouteChange{Unplug: &function})
 		delete(r.ports, function)
 		r.plugged.Store(int64(len(r.ports)))
 		r.leave(function, &p)
@@ -176,6 +185,7 @@ func (r *Routes) leave(function uint32, p *Place) {
 
 // Learn replaces the known addresses of a peer's functions.
 func (r *Routes) Learn(peer cm.PeerID, addrs []Address) {
+	r.tell(RouteChange{Learn: &Learned{peer, addrs}})
 	before, now := r.learned[peer], map[place]Target{}
 	for _, a := range addrs {
 		at := place{a.Tenant, a.Addr}

@@ -27,8 +27,8 @@ type Settings struct {
 
 // Features returns the features that a function with these settings offers.
 func (s *Settings) Features() uint64 {
-	if s.IWARP { // which has no datagrams
-		return Features&^abi.FeatureDatagrams | abi.FeatureIWARP
+	if s.IWARP {
+		return Features | abi.FeatureIWARP
 	}
 	return Features
 }
@@ -162,6 +162,7 @@ func (f *Device) Attach(b *Binding) abi.Status {
 	}
 	b.device, f.driver = f, b
 	b.Features &= f.is.Features()
+	b.taped(f)
 	f.violations.Begin()
 	return abi.StatusOK
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
@@ -22,6 +23,7 @@ type SetConfig struct {
 	Strict  bool         // report harmless errors too
 	Effects *effect.List // effects to run after the Step
 	Woke    *atomic.Bool // set when an effect made a goroutine runnable
+	Tape    *tape.Tape   // records what drivers do, or plays it; nil: neither
 	Log     func(now falcon.Time, level slog.Level, msg string, args ...any)
 }
 
@@ -41,6 +43,9 @@ type Set struct {
 	injected   []*Device // functions that have injected faults
 	backlog    []*Device // functions that have admin commands left
 	adminPages int       // page list entries that may still be read in this Step
+
+	sessions uint32              // drivers so far, of a shard with a tape
+	played   map[uint32]*Binding // drivers that are played, by their number
 }
 
 // NewSet returns a set without functions.
@@ -58,12 +63,15 @@ func (s *Set) Bind(b *Binding, breach func(error)) *Binding {
 // Listen takes doorbells from a bell, and sends CQ events to its event queues. failed is called, as
 // an effect, if the thread cannot wait for the bell.
 func (s *Set) Listen(b *Binding, q queues.Bell, failed func(error)) {
+	q = b.tapeBell(tape.Listen, q)
 	s.Bells.Add(b, q, failed)
-	s.OpenEvents(b, q)
+	s.openEvents(b, q)
 }
 
 // OpenEvents opens a driver's event queues, if its window has some and the driver can use them.
-func (s *Set) OpenEvents(b *Binding, q queues.Bell) {
+func (s *Set) OpenEvents(b *Binding, q queues.Bell) { s.openEvents(b, b.tapeBell(tape.Window, q)) }
+
+func (s *Set) openEvents(b *Binding, q queues.Bell) {
 	if irq, ok := q.(queues.Interrupter); ok && b.Features&abi.FeatureVectors != 0 {
 		b.events = s.events.Open(b, irq)
 	}
@@ -165,6 +173,7 @@ type Binding struct {
 	Rang bool // the driver has put records into its window's ring
 
 	device    *Device            // nil: none yet
+	number    uint32             // on the tape
 	events    []*EventQueue      // one per vector
 	holder    queues.AdminHolder // the driver's window; nil: it has none
 	unflushed bool               // listed in set.unflushed
@@ -185,6 +194,7 @@ func (b *Binding) handle(now falcon.Time, r *Request) {
 	if f.driver != b {
 		return // the session has ended
 	}
+	b.tapeRequest(r)
 	switch r.Kind {
 	case ReservedBits:
 		f.Broke(abi.DRV102, abi.RingStream, 0, 0, r.Dirty[:])
@@ -252,6 +262,7 @@ func (b *Binding) sendReply(tag uint64, r *abi.RegReply) {
 
 // leave takes the function from its driver.
 func (b *Binding) leave(now falcon.Time, fault error) {
+	b.tapeLeave(fault)
 	if b.device != nil {
 		b.device.detach(now, b, fault)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/internal/tape"
 )
 
 // Opener opens, for one shard, the packets that peers sealed.
@@ -14,6 +15,7 @@ type Opener struct {
 	psp    *psp.Opener
 	encap  Encap
 	opened Opened // of the last call of Open
+	tape   *tape.Tape
 }
 
 // Window returns the shard that has the replay window of a packet's SA, if the packet is of the
@@ -27,6 +29,13 @@ type Refusal uint8
 // Falcon packet in it: the class decides, whatever is inside. The result is valid until the next
 // call. A packet that is refused after its key was found to be right has its Use all the same.
 func (o *Opener) Open(sealed []byte) (*Opened, Refusal) {
+	if o.tape.Active() {
+		return o.openTaped(sealed)
+	}
+	return o.open(sealed)
+}
+
+func (o *Opener) open(sealed []byte) (*Opened, Refusal) {
 	hdr, _, clear, err := o.psp.Open(sealed)
 	if err != nil {
 		return nil, refusal(err)
@@ -113,6 +122,13 @@ func NewSession(r Receive, tx *TxSA, v6 bool) *Session { return &Session{Receive
 // Check checks a packet of this connection. newest reports whether it was sealed later than every
 // packet accepted before; within the replay margin, a replayed packet can be accepted again.
 func (x *Session) Check(o *Opened) (newest bool, why Refusal) {
+	if t := x.tx.owner.tape; t.Active() {
+		return x.checkTaped(t, o)
+	}
+	return x.check(o)
+}
+
+func (x *Session) check(o *Opened) (newest bool, why Refusal) {
 	newest = int64(o.hdr.IV-x.guard.RemoteTime()) > 0
 	if err := x.guard.Check(&o.hdr, o.by); err != nil {
 		return false, refusal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
+	"github.com/falcon-vnic/vnic/internal/tape"
 )
 
 // TxSA is the transmit SA of all connections to one peer in one tenant, or of a tunnel there.
@@ -28,6 +29,7 @@ type TxSAs struct {
 	request Requester
 	log     *KeyLog
 	current map[Use]*TxSA
+	tape    *tape.Tape
 }
 
 // Requester requests keys from peers. The connection manager implements it, and repeats the request

@@ -82,13 +82,20 @@ type Orders struct{ s *Shard }
 func (s *Shard) Orders() Orders { return Orders{s} }
 
 // Answer passes the answer to a function's request on.
-func (o Orders) Answer(now falcon.Time, a *conn.Answer) { o.s.falcon.conns.Answer(now, a) }
+func (o Orders) Answer(now falcon.Time, a *conn.Answer) {
+	o.s.ordered(order{Answer: &answerOrder{a.Question, a.ID, tapeError(a.Err)}})
+	o.s.falcon.conns.Answer(now, a)
+}
 
 // Decide carries out a decision of the connection manager for a function.
-func (o Orders) Decide(now falcon.Time, d *conn.Decision) { o.s.falcon.conns.Decide(now, d) }
+func (o Orders) Decide(now falcon.Time, d *conn.Decision) {
+	o.s.ordered(order{Decide: decided(d)})
+	o.s.falcon.conns.Decide(now, d)
+}
 
 // TakeKey starts sealing with a peer's new key, if this shard seals for that use.
 func (o Orders) TakeKey(now falcon.Time, u security.Use, sa cm.SA) {
+	o.s.ordered(order{TakeKey: &keyOrder{u, security.WithoutKey(sa)}})
 	if err := o.takeKey(u, sa); err != nil {
 		o.s.log.Line(now, slog.LevelError, "new key not usable", "peer", o.s.peerName(u.Peer), "tenant", u.Tenant, "class", u.Class.String(), "err", err)
 	}
@@ -96,6 +103,7 @@ func (o Orders) TakeKey(now falcon.Time, u security.Use, sa cm.SA) {
 
 // ForgetKeys drops the keys of a peer that lost them with its memory.
 func (o Orders) ForgetKeys(peer cm.PeerID) {
+	o.s.ordered(order{ForgetKeys: &peer})
 	o.s.txSAs.ForgetPeer(peer)
 	o.s.plain.gw.Tunnels.ForgetKeys(peer)
 	o.s.probes.forgetKeys(peer)
@@ -104,6 +112,7 @@ func (o Orders) ForgetKeys(peer cm.PeerID) {
 // SetPeer says where a peer is, which may be new. Packets of its connections and tunnels go there
 // from now on. With anywhere, that is not configured.
 func (o Orders) SetPeer(id cm.PeerID, name string, underlay netip.AddrPort, anywhere bool) {
+	o.s.ordered(order{SetPeer: &peerOrder{id, name, underlay, anywhere}})
 	p := o.s.peers[id]
 	if p == nil {
 		p = &peer{id: id}
@@ -120,6 +129,7 @@ func (o Orders) SetPeer(id cm.PeerID, name string, underlay netip.AddrPort, anyw
 
 // RemovePeer drops what is left of a peer that is gone: its connections and keys went before.
 func (o Orders) RemovePeer(id cm.PeerID) {
+	o.s.ordered(order{RemovePeer: &id})
 	o.s.plain.gw.Tunnels.RemovePeer(id)
 	delete(o.s.peers, id)
 }
@@ -135,6 +145,7 @@ func (s *Shard) peerName(id cm.PeerID) string {
 // PeerPorts is called when the routes to a peer's ports have changed: it asks the peer for the keys
 // of tenants that packets may be sent to.
 func (o Orders) PeerPorts(now falcon.Time, id cm.PeerID) {
+	o.s.ordered(order{PeerPorts: &id})
 	p := o.s.peers[id]
 	if p == nil {
 		return
@@ -144,15 +155,20 @@ func (o Orders) PeerPorts(now falcon.Time, id cm.PeerID) {
 }
 
 // Resolve asks for the link address of an underlay address early: packets will probably follow.
-func (o Orders) Resolve(now falcon.Time, to netip.AddrPort) { o.s.uplink.underlay.Resolve(now, to) }
+func (o Orders) Resolve(now falcon.Time, to netip.AddrPort) {
+	o.s.ordered(order{Resolve: &to})
+	o.s.uplink.underlay.Resolve(now, to)
+}
 
 // ProbePath sends a probe to a peer, sealed with a key of a tenant.
 func (o Orders) ProbePath(now falcon.Time, peer cm.PeerID, tenant uint32, p pathmtu.Probe) {
+	o.s.ordered(order{Probe: &probeOrder{peer, tenant, p}})
 	o.s.probes.request(now, peer, tenant, p)
 }
 
 // Set applies settings to a function.
 func (o Orders) Set(now falcon.Time, id pfvf.ID, is *config.Function) error {
+	o.s.ordered(order{Set: &setOrder{id, *is}})
 	return o.s.funcs.set(now, id, *is)
 }
 
@@ -164,6 +180,7 @@ func (o Orders) VF(now falcon.Time, id pfvf.ID) abi.VFHandler {
 // Reset resets a function, and with a PF its VFs, for the operator. It returns false if the
 // function is disabled.
 func (o Orders) Reset(now falcon.Time, id pfvf.ID) bool {
+	o.s.ordered(order{Reset: &id})
 	f := o.s.funcs.members.get(id)
 	if f == nil || f.Lifecycle.State() == abi.StateDisabled {
 		return false
@@ -174,13 +191,20 @@ func (o Orders) Reset(now falcon.Time, id pfvf.ID) bool {
 }
 
 // ResetVFs resets the VFs of a PF that was reset.
-func (o Orders) ResetVFs(now falcon.Time, pf pfvf.ID) { o.s.funcs.takeVFsDown(now, pf) }
+func (o Orders) ResetVFs(now falcon.Time, pf pfvf.ID) {
+	o.s.ordered(order{ResetVFs: &pf})
+	o.s.funcs.takeVFsDown(now, pf)
+}
 
 // VFsEnabled records how many VFs of a PF are enabled, over all shards.
-func (o Orders) VFsEnabled(pf pfvf.ID, n int) { o.s.funcs.enabled[pf.PF()] = n }
+func (o Orders) VFsEnabled(pf pfvf.ID, n int) {
+	o.s.ordered(order{VFsEnabled: &vfsOrder{pf, n}})
+	o.s.funcs.enabled[pf.PF()] = n
+}
 
 // PFLink records the link setting of a PF.
 func (o Orders) PFLink(now falcon.Time, pf pfvf.ID, is pfvf.Link) {
+	o.s.ordered(order{PFLink: &linkOrder{pf, is}})
 	fs := o.s.funcs
 	if fs.links[pf.PF()] != is { // equal if the PF is this shard's own
 		fs.links[pf.PF()] = is

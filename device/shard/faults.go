@@ -16,6 +16,7 @@ type FaultView struct{ fs *functionSet }
 
 // Inject implements controller.FaultView.
 func (v FaultView) Inject(now falcon.Time, id pfvf.ID, c *control.FaultChange) ([]control.Fault, error) {
+	v.fs.operated(change{ID: id, Fault: c})
 	f := v.fs.members.get(id).Device
 	if err := changeFaults(now, f, c); err != nil {
 		return nil, err
@@ -25,6 +26,7 @@ func (v FaultView) Inject(now falcon.Time, id pfvf.ID, c *control.FaultChange) (
 
 // Clear implements controller.FaultView.
 func (v FaultView) Clear(now falcon.Time) {
+	v.fs.operated(change{ClearFaults: true})
 	for _, f := range v.fs.guests.Injected() {
 		f.Faults.End(now)
 	}

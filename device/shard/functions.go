@@ -14,6 +14,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/settings"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -43,6 +44,7 @@ type functionSet struct {
 	guests   *guest.Set
 	rdma     *rdma.Engine
 	drops    *dropCounts
+	tape     *tape.Tape
 
 	host    *credit.Node
 	table   *pfvf.Table // enabled functions, by address
@@ -245,11 +247,10 @@ func (f *member) adopt(now falcon.Time) {
 		f.GuestCID = c.Guest.CID
 	}
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
-	limits, iwarp := functionLimits(&c.Limits, pathMTU(f.set.cfg)), f.transport() == config.TransportIWARP
-	limits.RCOnly = iwarp
+	limits := functionLimits(&c.Limits, pathMTU(f.set.cfg))
 	f.conns.SetLimits(&limits)
 	f.set.falcon.engine.SetWeight(uint32(f.ID), int(c.Weight))
-	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses(), IWARP: iwarp}
+	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses(), IWARP: f.transport() == config.TransportIWARP}
 	if w := c.DMAWindow; w != nil {
 		is.Window = queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
-	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -40,8 +39,8 @@ type networks struct {
 	log     *loglimit.Log
 }
 
-// add adds the wires of an engine. wake wakes the shard when TCP has got something; effects are the shard's.
-func (ns *networks) add(of *rdma.Engine, wake func(), effects *effect.List) {
+// add adds the wires of an engine. wake wakes the shard when TCP has got something.
+func (ns *networks) add(of *rdma.Engine, wake func()) {
 	for _, n := range of.Networks() {
 		ns.all = append(ns.all, &network{Network: n})
 		if n.Kind.Groups {
@@ -49,7 +48,7 @@ func (ns *networks) add(of *rdma.Engine, wake func(), effects *effect.List) {
 		}
 	}
 	for _, w := range of.Streams() {
-		streams := &streams{wire: w, wake: wake, effects: effects, now: ns.now, log: ns.log, ports: map[uint32]*streamPort{}}
+		streams := &streams{wire: w, wake: wake, now: ns.now, ports: map[uint32]*streamPort{}}
 		ns.streams = append(ns.streams, streams)
 		ns.all = append(ns.all, &network{Network: rdma.Network{Kind: w.Kind, Network: streams}})
 	}
@@ -177,13 +176,11 @@ func (ns *networks) connect(now falcon.Time, f *conn.Connections, v *rdma.Functi
 	return conn.Connected
 }
 
-// step passes on what TCP has got, before queue pairs have their turns, and reports whether that was
-// anything; send passes on what they then sent.
-func (ns *networks) step(now falcon.Time) (worked bool) {
+// step passes on what TCP has got, before queue pairs have their turns; send what they then sent.
+func (ns *networks) step(now falcon.Time) {
 	for _, s := range ns.streams {
-		worked = s.step(now) || worked
+		s.step(now)
 	}
-	return worked
 }
 
 func (ns *networks) send(now falcon.Time) {

@@ -15,6 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -226,7 +227,11 @@ type posted func()
 func (f posted) Drain(falcon.Time) { f() }
 
 // Sync applies the settings of functions to all ports.
-func (p Ports) Sync() { p.s.funcs.syncAllPorts() }
+func (p Ports) Sync() {
+	p.s.tape.Event(tape.PortSync)
+	p.s.tapePorts()
+	p.s.funcs.syncAllPorts()
+}
 
 // Busy reports whether frames of ports are still being sealed: no further ones may be read.
 func (p Ports) Busy() bool { return p.s.plain.gw.Busy() }
@@ -236,13 +241,21 @@ func (p Ports) Busy() bool { return p.s.plain.gw.Busy() }
 func (p Ports) Take(in []gateway.PortInput) { p.s.fromPorts = in }
 
 // Deliver gives the ports the frames that wait for them.
-func (p Ports) Deliver() { p.s.plain.gw.Deliver(p.s.delivered) }
+func (p Ports) Deliver() {
+	if p.s.plain.gw.Waiting() {
+		p.s.tape.Event(tape.Deliver)
+		p.s.plain.gw.Deliver(p.s.delivered)
+	}
+}
 
 // Patient reports whether the last frame in the uplink's queue is a port's.
 func (p Ports) Patient() bool { return p.s.uplink.tx.Patient }
 
 // Lost takes a port whose device is gone out of service.
 func (p Ports) Lost(now falcon.Time, port *Port) {
+	if p.s.tape.Event(tape.PortLost) {
+		p.s.tape.PutUint(uint64(port.ID))
+	}
 	port.Lost = true
 	p.s.plain.mark(port.ID)
 	p.s.funcs.syncPort(port)
@@ -252,6 +265,7 @@ func (p Ports) Lost(now falcon.Time, port *Port) {
 // and returns those that are missing. It looks at functions that were changed since the last call,
 // and at those whose port could not be created.
 func (p Ports) Change(gone func(*Port)) (come []*Port) {
+	p.s.tape.Event(tape.PortChange)
 	plain := p.s.plain
 	for _, id := range slices.Sorted(maps.Keys(plain.marked)) {
 		is, want := plain.ports.get(id), p.s.funcs.settings(id).Port
@@ -273,7 +287,9 @@ func (p Ports) Change(gone func(*Port)) (come []*Port) {
 func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
 	plain, fs := p.s.plain, p.s.funcs
 	plain.join(port)
-	if err = add(); err == nil {
+	err = add()
+	p.s.tapeAdded(port, err)
+	if err == nil {
 		fs.syncPort(port)
 		if f := fs.members.get(port.ID); f != nil && f.Verbs() != nil {
 			p.s.networks.portAdded(&f.conns.Owner, f.Verbs(), f, f.transport())

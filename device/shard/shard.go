@@ -16,6 +16,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/loglimit"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/trace"
@@ -47,6 +48,7 @@ type Shard struct {
 	guests  *guest.Set
 	capture captures
 	trace   *tracer
+	tape    *tape.Tape // records what the shard takes from outside, or plays it; nil: neither
 
 	effects   effect.List
 	woke      atomic.Bool // a goroutine was made runnable since the last call of Woke
@@ -60,9 +62,17 @@ type Shard struct {
 // New returns a shard. index is its number in the NIC; cfg and core are the NIC's. Its parts are
 // made in the order in which they use each other, the lowest first.
 func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, error) {
+	return NewTaped(index, cfg, core, nil, log)
+}
+
+// NewTaped returns a shard with a tape, which records it. A shard with a tape that plays has no core.
+func NewTaped(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.Logger) (*Shard, error) {
+	if t != nil {
+		core = newTapedCore(core, cfg, t)
+	}
 	s := &Shard{
-		index: index, cfg: cfg, core: core, peers: map[cm.PeerID]*peer{},
-		rdma: rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg), Wires: transport.Options{Congestion: cfg.RDMA.Congestion}}),
+		tape: t, index: index, cfg: cfg, core: core, peers: map[cm.PeerID]*peer{},
+		rdma: rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg), Tape: t, Wires: transport.Options{Congestion: cfg.RDMA.Congestion}}),
 	}
 	s.inbox.AnswerBy(s.answer)
 	s.log = &loglimit.Log{To: log, Later: func(write func()) { s.effects.Add(effect.Func(write)) }}
@@ -72,21 +82,23 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 	if s.uplink, err = newUplink(cfg, &s.capture); err != nil {
 		return nil, err
 	}
+	s.uplink.tape = t
 	s.guests = guest.NewSet(guest.SetConfig{
-		Engine: s.rdma, MTU: pathMTU(cfg), Speed: uint32(cfg.Uplink.Speed / 1e6), Strict: cfg.NIC.Strict, Effects: &s.effects, Woke: &s.woke, Log: s.log.Line,
+		Engine: s.rdma, MTU: pathMTU(cfg), Speed: uint32(cfg.Uplink.Speed / 1e6), Strict: cfg.NIC.Strict, Effects: &s.effects, Woke: &s.woke, Tape: t, Log: s.log.Line,
 	})
 	encap := security.EncapOf(cfg.PSP.Mode == config.PSPTransport)
 	s.txSAs = security.NewTxSAs(encap, core)
 	s.txSAs.Name = s.peerName
+	s.txSAs.UseTape(t)
 	s.plain = newPlainIP(index, cfg, core, &s.effects)
 	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
 	enabled := pfvf.NewTable(maxFunctions)
 	s.networks = &networks{plain: s.plain, own: enabled, core: core, mtu: pathMTU(cfg), most: connectionCredits(cfg), now: &s.now, log: s.log}
-	s.networks.add(s.rdma, s.inbox.Wake, &s.effects)
+	s.networks.add(s.rdma, s.inbox.Wake)
 	s.falcon = newFalcon(index, cfg, core, s.rdma, s.networks, s.txSAs, s.log)
 	s.funcs = &functionSet{
 		falcon: s.falcon, networks: s.networks, plain: s.plain, trace: s.trace, cfg: cfg, core: core, guests: s.guests, rdma: s.rdma, drops: &s.drops,
-		host: core.Credits(), table: enabled,
+		host: core.Credits(), table: enabled, tape: t,
 	}
 	parsing := guard{&s.drops, s.log}
 	s.probes = &probes{
@@ -114,7 +126,10 @@ func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, er
 
 // UseSecret sets the random seed that keys of memory are made from. It is called before there are
 // drivers.
-func (s *Shard) UseSecret(seed [32]byte) { s.rdma.UseSecret(seed) }
+func (s *Shard) UseSecret(seed [32]byte) {
+	s.tape.Event(tape.Secret)
+	s.rdma.UseSecret(seed)
+}
 
 // Join connects the shards of a NIC with each other. They are in order of their index. It is called
 // before the first Step.
@@ -150,6 +165,7 @@ func pollTime(cfg *config.Config) falcon.Time {
 //	timers ▶ falcon, rdma, underlay
 //	guest memory ▶ rdma ▶ falcon ▶ inner IP ▶ psp seal ▶ underlay ▶ tx queue
 func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
+	s.tapeStep(tape.Step, now, in)
 	s.counters.steps++
 	s.now = now
 	sealing := s.plain.gw.Busy()
@@ -169,16 +185,18 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	handed := s.in.takeHanded(now)
 	s.guests.Work(now)
 	posted := s.inbox.Take()
+	s.tapeRoutes()
 	for _, src := range posted {
 		src.Drain(now)
 	}
+	s.tape.Event(tape.InboxEnd)
 	s.falcon.advance(now)
 	if now >= s.uplink.underlay.Deadline() {
 		s.uplink.underlay.Advance(now)
 	}
 	s.falcon.engine.HoldCredit(false)
 	s.falcon.passEvents(now)
-	fromTCP := s.networks.step(now)
+	s.networks.step(now)
 	out.Polled = s.rdma.Poll(now) || found
 	more := s.rdma.Run(now)
 	s.networks.send(now)
@@ -190,17 +208,19 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.guests.AdvanceFaults(now)
 	s.flushCore()
 	s.guests.Show()
-	out.Worked = out.Polled || handed || fromTCP || len(posted) > 0 || sealing && !s.plain.gw.Busy()
+	out.Worked = out.Polled || handed || len(posted) > 0 || sealing && !s.plain.gw.Busy()
 	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready() || s.others.waiting() || s.plain.gw.Casting(0) || s.networks.waiting()
 	out.Deadline = s.deadline()
 	s.others.wake(&s.effects, s.funcs.host.Waiters())
 	out.Effects.Take(&s.effects)
+	s.tape.Check()
 }
 
 // Flush is called before the caller waits for input or time: delayed acknowledgements are sent now,
 // and polled rings are armed to ask for a doorbell. It leaves frames in the tx queue and a new
 // deadline in out; if out.More is set, the caller must not wait.
 func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
+	s.tapeStep(tape.Flush, now, nil)
 	s.falcon.engine.FlushAcks(now)
 	found := s.guests.Bells.Arm()
 	found = s.rdma.Arm(now) || found
@@ -214,6 +234,7 @@ func (s *Shard) Flush(now falcon.Time, out *thread.Output) {
 	s.funcs.host.Settle()
 	s.others.wake(&s.effects, s.funcs.host.Waiters())
 	out.Effects.Take(&s.effects)
+	s.tape.Check()
 }
 
 // Park implements thread.Shard.

@@ -102,6 +102,10 @@ func testNoAllocationsOf(t *testing.T) {
 	for name, features := range map[string]uint64{"records": 0, "event index": abi.FeatureEventIndex} {
 		t.Run(name+" one by one", func(t *testing.T) { testNoAllocations(t, features, nil, false) })
 		t.Run(name+" superframes", func(t *testing.T) { testNoAllocations(t, features, &joiner{}, false) })
+		t.Run(name+" recorded", func(t *testing.T) {
+			rotating(t)
+			testNoAllocations(t, features, nil, false)
+		})
 		t.Run(name+" traced", func(t *testing.T) { testNoAllocations(t, features, nil, true) })
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
 
@@ -126,6 +127,7 @@ func (s *sender) wrap(now falcon.Time, c *conn.Slot, b []byte, n int) (at, seale
 	session := sessionOf(c)
 	inner := session.Wrap(&c.Inner, b, falconAt, n)
 	s.capture.falcon(captureOut, now, c, inner, b[falconAt:falconAt+n])
+	s.uplink.tape.Out(tape.Frames, inner)
 	start, sealed, err := session.Seal(now, b, falconAt, n)
 	return start - s.uplink.underlay.Headroom(), sealed, err
 }
@@ -189,6 +191,7 @@ func (o *plainOut) seal(now falcon.Time, b []byte, f *gateway.Forward, packet []
 		return
 	}
 	o.capture.plain(o.gw, captureOut, now, f.Tunnel, packet)
+	o.uplink.tape.Out(tape.Frames, packet)
 	sealed, err := o.gw.Tunnels.Seal(now, f.Tunnel, b[o.uplink.underlay.Headroom():], packet)
 	if err != nil {
 		o.drops.count(dropTxSeal)

@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/wire"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	rdmawire "github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
@@ -46,6 +47,7 @@ type uplink struct {
 	underlay underlay.Layer
 	tx       *tap.Queue
 	capture  *captures
+	tape     *tape.Tape
 }
 
 func newUplink(cfg *config.Config, capture *captures) (*uplink, error) {
@@ -85,6 +87,7 @@ func (u *uplink) sendOwn(now falcon.Time) bool {
 			return true
 		}
 		u.capture.sealed(captureOut, now, b[:n])
+		u.tapeFrame(b[:n])
 		u.tx.Commit(n)
 	}
 }
@@ -105,6 +108,7 @@ func (u *uplink) send(now falcon.Time, o outer, b []byte, at, sealed int) bool {
 		return false
 	}
 	u.capture.sealed(captureOut, now, b[at:at+total])
+	u.tapeFrame(b[at : at+total])
 	u.tx.CommitAt(at, total)
 	return true
 }

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"cmp"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -85,7 +84,7 @@ func (view FunctionView) Describe(id pfvf.ID) control.Function {
 	c := fs.settings(id)
 	v := control.Function{
 		ID: id.String(), Number: uint32(id), Type: "vf", State: abi.StateDisabled.String(),
-		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(&c), RDMA: cmp.Or(c.Transport, fs.cfg.RDMA.Transport),
+		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(&c),
 		Link: c.Link.String(), MaxTxRate: c.MaxTxRate, Weight: max(c.Weight, 1), Trust: c.Trust, SpoofCheck: *c.SpoofCheck,
 	}
 	for k := range abi.NumObjects {
@@ -277,7 +276,10 @@ func (view ObjectView) Violations(now falcon.Time, of pfvf.ID) (list []control.V
 }
 
 // ClearViolations implements controller.ObjectView.
-func (view ObjectView) ClearViolations(of pfvf.ID) { view.fs.members.get(of).Violations().Clear() }
+func (view ObjectView) ClearViolations(of pfvf.ID) {
+	view.fs.operated(change{ID: of, ClearViolations: true})
+	view.fs.members.get(of).Violations().Clear()
+}
 
 // PeerView shows what the shard knows of other NICs. It implements controller.PeerView.
 type PeerView struct{ s *Shard }

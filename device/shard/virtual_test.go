@@ -26,6 +26,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -185,7 +186,7 @@ func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []
 		t.Fatal(err)
 	}
 	for i := range cfg.NIC.Shards {
-		s, err := New(i, cfg, core.Client(i), slog.New(slog.DiscardHandler))
+		s, err := NewTaped(i, cfg, core.Client(i), tapeOf(t, i, cfg), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,6 +329,9 @@ func (v *virtual) stepShard(i int, s *Shard, reads bool) (again bool) {
 	again = again || out.More || s.plain.gw.Busy()
 	for _, f := range s.plain.gw.Output() {
 		v.arrived[i] = append(v.arrived[i], bytes.Join(f.Parts, nil))
+	}
+	if s.plain.gw.Waiting() {
+		s.tape.Event(tape.Deliver)
 	}
 	s.plain.gw.Done()
 	if !out.More {

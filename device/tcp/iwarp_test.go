@@ -153,9 +153,7 @@ func (x *carrier) step() {
 			x.t.Errorf("%d of %d bytes were written", wrote, n)
 		}
 	}
-	if x.stack.Flush() {
-		x.stack.Wake()
-	}
+	x.stack.Flush()
 }
 
 func (x *carrier) own(c *iwarp.Conn, stream *tcp.Conn) {

@@ -14,9 +14,8 @@ import (
 
 // Config is the configuration of a Stack.
 type Config struct {
-	Wake    func() // is called by any goroutine when there is something for Next or Transmit
-	Started func() // is called on the thread of the pump when that begins
-	Limits  Limits
+	Wake   func() // is called by any goroutine when there is something for Next or Transmit
+	Limits Limits
 }
 
 // Limits bounds what functions may use. Zero fields take the defaults.
@@ -58,7 +57,15 @@ type rings struct {
 	events, departing *handover.Ring // to the shard; gVisor's goroutines share departing under a lock
 	eventsFull        atomic.Bool    // the pump waits for room in events
 	ordersFull        atomic.Bool    // the shard waits for room in orders
-	bell              *bell          // wakes the pump
+	kick              chan struct{}  // wakes the pump
+}
+
+// wake wakes the pump.
+func (r *rings) wake() {
+	select {
+	case r.kick <- struct{}{}:
+	default:
+	}
 }
 
 // Kinds of frames. Header.Flow is the function, A the connection.
@@ -82,7 +89,6 @@ const (
 	eventLost                                // data: why
 	eventClosed                              //
 	eventUnlistened                          // B: port; data: why
-	eventFault                               // data: why
 )
 
 // order is an order to the pump.
@@ -94,11 +100,10 @@ type order struct {
 // New starts a TCP without functions.
 func New(cfg Config) *Stack {
 	r := &rings{
-		orders: handover.NewRing(0), arrived: handover.NewRing(0), events: handover.NewRing(1), departing: handover.NewRing(1), bell: newBell(),
+		orders: handover.NewRing(0), arrived: handover.NewRing(0), events: handover.NewRing(1), departing: handover.NewRing(1), kick: make(chan struct{}, 1),
 	}
-	cfg.Limits = cfg.Limits.withDefaults()
-	s := &Stack{limits: cfg.Limits, rings: r, conns: map[uint32]*Conn{}}
-	s.pump = startPump(r, &cfg)
+	s := &Stack{limits: cfg.Limits.withDefaults(), rings: r, conns: map[uint32]*Conn{}}
+	s.pump = startPump(r, s.limits, cfg.Wake)
 	return s
 }
 
@@ -124,9 +129,8 @@ func give(r *handover.Ring, h *handover.Header, data []byte) bool {
 	return true
 }
 
-// Flush hands over what was posted. The shard calls it at the end of its turn, and calls Wake behind it if
-// there was something.
-func (s *Stack) Flush() (some bool) {
+// Flush hands over what was posted. The shard calls it at the end of its turn.
+func (s *Stack) Flush() {
 	if len(s.outbox) > 0 {
 		s.rings.ordersFull.Store(true) // before the last attempt: the pump makes room and then looks
 		n := 0
@@ -135,12 +139,11 @@ func (s *Stack) Flush() (some bool) {
 		}
 		s.outbox = slices.Delete(s.outbox, 0, n)
 	}
-	some, s.posted = s.posted, false
-	return some
+	if s.posted {
+		s.posted = false
+		s.rings.wake()
+	}
 }
-
-// Wake wakes the goroutine that takes what was handed over. Any goroutine may call it.
-func (s *Stack) Wake() { s.rings.bell.ring() }
 
 // Add gives a function its address. mtu is the longest IP packet that its network carries.
 func (s *Stack) Add(function uint32, addr netip.Addr, mtu int) {
@@ -221,7 +224,6 @@ const (
 	Lost                         // the connection is over; Why says why
 	Closed                       // the connection is over, as the shard asked
 	Unlistened                   // Listen failed; Why says why
-	Fault                        // TCP had a fault, which Why describes; all connections will be Lost
 )
 
 // Refused is Event.Why if nobody listens at the port that was called.
@@ -231,7 +233,7 @@ var Refused = (&tcpip.ErrConnectionRefused{}).String()
 type Event struct {
 	What     What
 	Function uint32
-	Conn     *Conn  // nil for Unlistened and Fault; not to be used after Lost and Closed
+	Conn     *Conn  // nil for Unlistened; not to be used after Lost and Closed
 	Port     uint16 // of Incoming and Unlistened
 	Why      string
 }
@@ -254,7 +256,7 @@ func (s *Stack) Next() (Event, bool) {
 func (s *Stack) done() {
 	s.rings.events.Done()
 	if s.rings.eventsFull.Swap(false) {
-		s.posted = true
+		s.rings.wake()
 	}
 }
 
@@ -281,8 +283,6 @@ func (s *Stack) translate() {
 	switch {
 	case f.Kind == eventUnlistened:
 		e.What, e.Port, e.Why = Unlistened, uint16(f.B), string(f.Data)
-	case f.Kind == eventFault:
-		e.What, e.Why = Fault, string(f.Data)
 	case c == nil:
 	case f.Kind == eventIncoming:
 		e.What, e.Port = Incoming, uint16(f.B)

@@ -1,0 +1,335 @@
+package shard
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/guest"
+	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/tape"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+)
+
+// Player runs a shard from its tape: it reads the events on it and makes the calls that were made.
+// What the shard asks for meanwhile, the tape answers; what the shard does is compared with the sums
+// on the tape after each Step.
+type Player struct {
+	Shard *Shard
+	tape  *tape.Tape
+	in    thread.Input
+	out   thread.Output
+	come  []*Port // ports that have no device yet
+}
+
+// NewPlayer returns a player of a shard with the NIC's configuration.
+func NewPlayer(index int, cfg *config.Config, t *tape.Tape, log *slog.Logger) (p *Player, err error) {
+	defer ends(t, &err)
+	p = &Player{tape: t}
+	if p.Shard, err = NewTaped(index, cfg, nil, t, log); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// ends makes an error of what ends playing. A recording can be anybody's, so whatever the shard does
+// with it is the recording's fault.
+func ends(t *tape.Tape, err *error) {
+	switch v := recover().(type) {
+	case nil:
+	case *tape.Difference:
+		*err = v
+	default:
+		*err = fmt.Errorf("Step %d: the recording is damaged, or there is a fault in the program: %v", t.Steps(), v)
+	}
+}
+
+// Next plays the next event, and returns what it was; io.EOF after the last, and a *tape.Difference
+// where the shard does something else than it did when it was recorded. After an error there is no
+// next event.
+func (p *Player) Next() (k tape.Kind, err error) {
+	defer ends(p.tape, &err)
+	if k, err = p.tape.Next(); err != nil {
+		return k, err
+	}
+	switch k {
+	case tape.Step:
+		p.step()
+	case tape.Flush:
+		now := p.tape.Begun(k)
+		p.take()
+		p.Shard.Flush(now, &p.out)
+		p.done()
+	default:
+		p.event(p.tape.Now(), k)
+	}
+	return k, nil
+}
+
+// step plays a Step.
+func (p *Player) step() {
+	s, t := p.Shard, p.tape
+	now := t.Begun(tape.Step)
+	p.take()
+	p.frames()
+	p.in.Rung = p.in.Rung[:0]
+	for range p.count() {
+		p.in.Rung = append(p.in.Rung, int(t.Uint()))
+	}
+	p.fromPorts()
+	s.inbox.Post(played{p})
+	s.Step(now, &p.in, &p.out)
+	p.done()
+}
+
+// count reads how many values follow, of at least a byte each.
+func (p *Player) count() int {
+	n := p.tape.Uint()
+	if n > uint64(p.tape.Left()) {
+		p.tape.Differs("the recording has %d values in what is left of a chunk", n)
+	}
+	return int(n)
+}
+
+// take takes from the queue of the uplink what the thread took.
+func (p *Player) take() {
+	tx := p.Shard.uplink.tx
+	kept, has := p.tape.Uint(), len(tx.Pending())
+	if kept > uint64(has) {
+		p.tape.Differs("%d frames wait for the uplink, %d did in the recording", has, kept)
+	}
+	tx.Taken(has - int(kept))
+}
+
+// maxFrame bounds the length that a tape may say a frame of the uplink has.
+const maxFrame = 1 << 17
+
+// frames reads the frames of the uplink. What was sealed in them is not there.
+func (p *Player) frames() {
+	t := p.tape
+	p.in.Frames, p.in.Segments = p.in.Frames[:0], p.in.Segments[:0]
+	for range p.count() {
+		segment, size, head := t.Uint(), t.Uint(), t.Bytes()
+		if size > maxFrame || segment > maxFrame || uint64(len(head)) > size {
+			t.Differs("the recording has a frame of %d bytes, %d of them kept", size, len(head))
+		}
+		f := make([]byte, size)
+		copy(f, head)
+		p.in.Frames, p.in.Segments = append(p.in.Frames, f), append(p.in.Segments, int(segment))
+	}
+}
+
+// fromPorts reads the frames of ports.
+func (p *Player) fromPorts() {
+	n := p.count()
+	if n == 0 {
+		p.Shard.fromPorts = nil
+		return
+	}
+	var list []gateway.PortInput
+	for range n {
+		t := p.tape
+		from := p.Shard.plain.gw.Endpoint(uint32(t.Uint()))
+		if from == nil {
+			from = &gateway.Endpoint{} // removed since: it is down
+		}
+		in := gateway.PortInput{From: from, Offload: unpackOffload(t)}
+		if lost := t.Uint(); lost != 0 {
+			in.Rest = lostRest(min(lost, maxFrame))
+		}
+		in.Frame = append([]byte(nil), t.Bytes()...)
+		list = append(list, in)
+	}
+	p.Shard.fromPorts = list
+}
+
+func unpackOffload(t *tape.Tape) gateway.Offload {
+	b := t.Bytes()
+	if len(b) != 8 {
+		t.Differs("the recording has an offload of %d bytes", len(b))
+	}
+	return gateway.Offload{
+		GSO: b[0], NeedsCsum: b[1] != 0, Size: binary.LittleEndian.Uint16(b[2:]),
+		CsumStart: binary.LittleEndian.Uint16(b[4:]), CsumOffset: binary.LittleEndian.Uint16(b[6:]),
+	}
+}
+
+// lostRest is the end of a frame that its guest took away.
+type lostRest int
+
+func (r lostRest) Len() int  { return int(r) }
+func (lostRest) Fetch() bool { return false }
+
+// done ends a Step. Of its effects only lines of the log come out: nobody waits for the others. What the
+// Step has for the uplink and the ports is taken when the tape says so.
+func (p *Player) done() { p.out.Do() }
+
+// played is the inbox of a shard that plays.
+type played struct{ p *Player }
+
+// Drain plays what the inbox held in this Step.
+func (d played) Drain(now falcon.Time) {
+	for {
+		k, err := d.p.tape.Next()
+		if err != nil {
+			d.p.tape.Differs("the recording ends in a Step")
+		}
+		if k == tape.InboxEnd {
+			return
+		}
+		d.p.event(now, k)
+	}
+}
+
+// event plays an event that is no Step.
+func (p *Player) event(now falcon.Time, k tape.Kind) {
+	s, t := p.Shard, p.tape
+	switch k {
+	case tape.Attach, tape.Leave, tape.Listen, tape.Window, tape.Request:
+		s.guests.Play(now, k, func(id uint32) *guest.Device {
+			if f := s.funcs.members.get(pfvf.ID(id)); f != nil {
+				return f.Device
+			}
+			return nil
+		})
+	case tape.Order:
+		var o order
+		t.Value(&o)
+		s.obey(now, &o)
+	case tape.Answer, tape.Visit:
+		p.answer(now, k)
+	case tape.Routes:
+		var c gateway.RouteChange
+		t.Value(&c)
+		s.core.Routes().Apply(&c)
+	case tape.View:
+		var c change
+		t.Value(&c)
+		s.playChange(now, &c)
+	case tape.Secret:
+		s.UseSecret([32]byte{})
+	default:
+		p.port(now, k)
+	}
+}
+
+// answer plays an answer of the core.
+func (p *Player) answer(now falcon.Time, k tape.Kind) {
+	c, n := p.Shard.core.(*tapedCore), p.tape.Uint()
+	if k == tape.Visit {
+		v, ok := c.visits[n]
+		if !ok {
+			p.tape.Differs("a VF is visited for a command that is not there")
+		}
+		delete(c.visits, n)
+		v.f(p.Shard.Orders().VF(now, v.id))
+		return
+	}
+	var e *tapedError
+	p.tape.Value(&e)
+	then := c.thens[n]
+	if then == nil {
+		p.tape.Differs("an answer to a question that was not asked")
+	}
+	delete(c.thens, n)
+	delete(c.visits, n)
+	then(e.err())
+}
+
+// answer returns what an answer of the core was.
+func (o *answerOrder) answer() *conn.Answer {
+	return &conn.Answer{Question: o.Question, ID: o.ID, Err: o.Err.err()}
+}
+
+// obey carries out an order from the tape.
+func (s *Shard) obey(now falcon.Time, o *order) {
+	to := s.Orders()
+	switch {
+	case o.Answer != nil:
+		to.Answer(now, o.Answer.answer())
+	case o.Decide != nil:
+		to.Decide(now, o.Decide.decision())
+	case o.TakeKey != nil:
+		to.TakeKey(now, o.TakeKey.Use, o.TakeKey.SA)
+	case o.ForgetKeys != nil:
+		to.ForgetKeys(*o.ForgetKeys)
+	case o.SetPeer != nil:
+		to.SetPeer(o.SetPeer.Peer, o.SetPeer.Name, o.SetPeer.Underlay, o.SetPeer.Anywhere)
+	case o.RemovePeer != nil:
+		to.RemovePeer(*o.RemovePeer)
+	case o.PeerPorts != nil:
+		to.PeerPorts(now, *o.PeerPorts)
+	case o.Resolve != nil:
+		to.Resolve(now, *o.Resolve)
+	case o.Probe != nil:
+		to.ProbePath(now, o.Probe.Peer, o.Probe.Tenant, o.Probe.Probe)
+	case o.Set != nil:
+		_ = to.Set(now, o.Set.ID, &o.Set.Is) // the core got the error
+	case o.Reset != nil:
+		to.Reset(now, *o.Reset)
+	case o.ResetVFs != nil:
+		to.ResetVFs(now, *o.ResetVFs)
+	case o.VFsEnabled != nil:
+		to.VFsEnabled(o.VFsEnabled.PF, o.VFsEnabled.N)
+	case o.PFLink != nil:
+		to.PFLink(now, o.PFLink.PF, o.PFLink.Is)
+	}
+}
+
+// playChange makes an operator's change.
+func (s *Shard) playChange(now falcon.Time, c *change) {
+	v := s.View()
+	switch {
+	case c.ClearFaults:
+		v.Faults.Clear(now)
+	case s.funcs.members.get(c.ID) == nil:
+		s.tape.Differs("a change of a function that is not there")
+	case c.Fault != nil:
+		_, _ = v.Faults.Inject(now, c.ID, c.Fault) // the operator got the error
+	case c.ClearViolations:
+		v.Objects.ClearViolations(c.ID)
+	}
+}
+
+// errNotAdded stands for the reason why a port could not be added.
+var errNotAdded = errors.New("not added")
+
+// port plays what was done with ports.
+func (p *Player) port(now falcon.Time, k tape.Kind) {
+	s, t := p.Shard, p.tape
+	switch k {
+	case tape.Deliver:
+		s.plain.gw.Deliver(s.delivered)
+	case tape.PortSync:
+		s.Ports().Sync()
+	case tape.PortChange:
+		p.come = s.Ports().Change(func(gone *Port) { gone.Lost, gone.Device = true, nil })
+	case tape.PortAdd:
+		id, added := pfvf.ID(t.Uint()), t.Uint() != 0
+		for _, port := range p.come {
+			if port.ID == id {
+				_ = s.Ports().Add(port, func() error {
+					if !added {
+						return errNotAdded
+					}
+					return nil
+				}, func() {})
+				return
+			}
+		}
+		t.Differs("a port is added that no function has")
+	case tape.PortLost:
+		port := s.plain.ports.get(pfvf.ID(t.Uint()))
+		if port == nil {
+			t.Differs("a port is lost that is not there")
+		}
+		s.Ports().Lost(now, port)
+	default:
+		t.Differs("the recording has %q where an event is expected", k)
+	}
+}

@@ -1,0 +1,535 @@
+package shard
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/functions"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/pathmtu"
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/internal/tape"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// A shard with a tape writes down all that it takes from outside (package tape): its Steps with
+// their frames, the orders of the core and what the core knows, what operators change, its ports.
+// Drivers, guest memory and keys are on the tape by device/guest, queues and device/security. play.go
+// makes a shard do the same again.
+
+// keptHead is how much of a frame of the uplink is on the tape: all headers in front of what is
+// sealed, and all of a frame that is not sealed and not dropped (ARP, neighbour discovery). What was
+// sealed is there as it was opened.
+const keptHead = 160
+
+// tapeStep begins a Step or a Flush on the tape.
+func (s *Shard) tapeStep(k tape.Kind, now falcon.Time, in *thread.Input) {
+	t := s.tape
+	if !t.Records() {
+		return
+	}
+	s.tapeRoutes()
+	t.Begin(k, now)
+	t.PutUint(uint64(len(s.uplink.tx.Pending())))
+	if in == nil {
+		return
+	}
+	t.PutUint(uint64(len(in.Frames)))
+	for i, f := range in.Frames {
+		segment := 0
+		if in.Segments != nil {
+			segment = max(in.Segments[i], 0)
+		}
+		t.PutUint(uint64(segment))
+		t.PutUint(uint64(len(f)))
+		t.PutBytes(f[:min(len(f), keptHead)])
+	}
+	t.PutUint(uint64(len(in.Rung)))
+	for _, fd := range in.Rung {
+		t.PutUint(uint64(fd))
+	}
+	t.PutUint(uint64(len(s.fromPorts)))
+	for i := range s.fromPorts {
+		f := &s.fromPorts[i]
+		f.Whole() // if not, the rest is lost, and the gateway drops the frame
+		t.PutUint(uint64(f.From.Function))
+		o := packOffload(f.Offload)
+		t.PutBytes(o[:])
+		lost := 0
+		if f.Rest != nil {
+			lost = f.Rest.Len()
+		}
+		t.PutUint(uint64(lost))
+		t.PutBytes(f.Frame)
+	}
+}
+
+func packOffload(off gateway.Offload) (b [8]byte) {
+	b[0] = off.GSO
+	if off.NeedsCsum {
+		b[1] = 1
+	}
+	binary.LittleEndian.PutUint16(b[2:], off.Size)
+	binary.LittleEndian.PutUint16(b[4:], off.CsumStart)
+	binary.LittleEndian.PutUint16(b[6:], off.CsumOffset)
+	return b
+}
+
+// tapeFrame sums a frame for the uplink: what is in front of its sealed part, and how long it is. What
+// is sealed was summed before.
+func (u *uplink) tapeFrame(frame []byte) {
+	u.tape.OutUint(tape.Frames, uint64(len(frame)))
+	u.tape.Out(tape.Frames, frame[:min(len(frame), u.underlay.Headroom())])
+}
+
+// order is an order of the core on the tape. One field is set.
+type order struct {
+	Answer     *answerOrder
+	Decide     *decideOrder
+	TakeKey    *keyOrder
+	ForgetKeys *cm.PeerID
+	SetPeer    *peerOrder
+	RemovePeer *cm.PeerID
+	PeerPorts  *cm.PeerID
+	Resolve    *netip.AddrPort
+	Probe      *probeOrder
+	Set        *setOrder
+	Reset      *pfvf.ID
+	ResetVFs   *pfvf.ID
+	VFsEnabled *vfsOrder
+	PFLink     *linkOrder
+}
+
+type answerOrder struct {
+	Question uint64
+	ID       uint32
+	Err      *tapedError
+}
+
+type decideOrder struct {
+	Output   cm.Output // without keys
+	Epoch    uint32
+	Underlay netip.AddrPort
+	Receives *cm.Use // the use of the key that packets come with
+}
+
+type keyOrder struct {
+	Use cm.Use
+	SA  cm.SA // without its key
+}
+
+type peerOrder struct {
+	Peer     cm.PeerID
+	Name     string
+	Underlay netip.AddrPort
+	Anywhere bool
+}
+
+type probeOrder struct {
+	Peer   cm.PeerID
+	Tenant uint32
+	Probe  pathmtu.Probe
+}
+
+type setOrder struct {
+	ID pfvf.ID
+	Is config.Function
+}
+
+type vfsOrder struct {
+	PF pfvf.ID
+	N  int
+}
+
+type linkOrder struct {
+	PF pfvf.ID
+	Is pfvf.Link
+}
+
+// ordered writes an order down.
+func (s *Shard) ordered(o order) {
+	if s.tape.Event(tape.Order) {
+		s.tape.PutValue(o)
+	}
+}
+
+// decided returns a decision without its keys.
+func decided(d *conn.Decision) *decideOrder {
+	o := &decideOrder{Output: d.Output, Epoch: d.Epoch, Underlay: d.Underlay}
+	if p := o.Output.Params; p != nil {
+		own := *p
+		own.TxKey = make([]byte, len(p.TxKey))
+		o.Output.Params = &own
+	}
+	o.Output.SA = security.WithoutKey(o.Output.SA)
+	if r, ok := d.Keys.(*security.Receive); ok && r != nil {
+		u := r.Use()
+		o.Receives = &u
+	}
+	return o
+}
+
+// decision returns what decided was made of.
+func (o *decideOrder) decision() *conn.Decision {
+	d := &conn.Decision{Output: o.Output, Epoch: o.Epoch, Underlay: o.Underlay}
+	if o.Receives != nil {
+		d.Keys = security.PlayedReceive(*o.Receives)
+	}
+	return d
+}
+
+// tapedError is an error on the tape: its text, and what code asks of it.
+type tapedError struct {
+	Text    string
+	Refused *functions.Refusal
+	Is      int // number of the known error that it wraps, from 1
+}
+
+// known lists the errors by which a driver's status is chosen.
+var known = []error{
+	cm.ErrNoRoute, cm.ErrPeerDown, cm.ErrNotLocal, cm.ErrLimit, conn.ErrNoCID, cm.ErrNotFound, cm.ErrState, cm.ErrInUse, cm.ErrInvalid,
+}
+
+func tapeError(err error) *tapedError {
+	if err == nil {
+		return nil
+	}
+	e := &tapedError{Text: err.Error()}
+	errors.As(err, &e.Refused)
+	for i, k := range known {
+		if e.Is == 0 && errors.Is(err, k) {
+			e.Is = i + 1
+		}
+	}
+	return e
+}
+
+// err returns the error again.
+func (e *tapedError) err() error {
+	switch {
+	case e == nil:
+		return nil
+	case e.Refused != nil:
+		return e.Refused
+	}
+	return e
+}
+
+func (e *tapedError) Error() string { return e.Text }
+
+// Unwrap returns the known error.
+func (e *tapedError) Unwrap() error {
+	if e.Is < 1 || e.Is > len(known) {
+		return nil
+	}
+	return known[e.Is-1]
+}
+
+// change is a change by an operator on the tape. One field is set.
+type change struct {
+	ID              pfvf.ID
+	Fault           *control.FaultChange // of function ID
+	ClearFaults     bool
+	ClearViolations bool // of function ID
+}
+
+// operated writes an operator's change down.
+func (fs *functionSet) operated(c change) {
+	if fs.tape.Event(tape.View) {
+		fs.tape.PutValue(c)
+	}
+}
+
+// tapedCore is the core of a shard with a tape. Without a core below it, the tape plays.
+type tapedCore struct {
+	Core
+	t      *tape.Tape
+	cfg    *config.Config
+	routes *gateway.Routes   // a copy that changes only between the events on the tape
+	follow *gateway.Follower // what changes it; nil: the tape does
+	node   *credit.Node      // of the host, where there is no core
+
+	asked  uint64 // questions so far
+	thens  map[uint64]func(error)
+	visits map[uint64]visited
+}
+
+// visited is a VF that a PF wants to visit, and what for.
+type visited struct {
+	id pfvf.ID
+	f  func(abi.VFHandler)
+}
+
+var _ Core = (*tapedCore)(nil)
+
+func newTapedCore(core Core, cfg *config.Config, t *tape.Tape) *tapedCore {
+	c := &tapedCore{Core: core, t: t, cfg: cfg, thens: map[uint64]func(error){}, visits: map[uint64]visited{}}
+	if core != nil {
+		c.routes, c.follow = core.Routes().Follow()
+		return c
+	}
+	c.routes = gateway.NewRoutes(cfg.Uplink.MTU - cfg.SealedOverhead())
+	c.node = credit.NewPool(cfg.Credits.Host.Cost(), 1).Node(credit.NewPool(cfg.Credits.NIC.Cost(), 1).Node(nil, 0), 0)
+	return c
+}
+
+// tapeRoutes applies the changes of routes that wait, and writes them down.
+func (s *Shard) tapeRoutes() {
+	c, ok := s.core.(*tapedCore)
+	if !ok || c.follow == nil {
+		return
+	}
+	for _, is := range c.follow.Take() {
+		if c.t.Event(tape.Routes) {
+			c.t.PutValue(is)
+		}
+		c.routes.Apply(&is)
+	}
+}
+
+func (c *tapedCore) Routes() *gateway.Routes { return c.routes }
+
+func (c *tapedCore) Credits() *credit.Node {
+	if c.Core == nil {
+		return c.node
+	}
+	return c.Core.Credits()
+}
+
+func (c *tapedCore) Opener() *security.Opener {
+	if c.Core == nil {
+		return security.PlayedOpener(c.cfg.PSP.Mode == config.PSPTransport, c.t)
+	}
+	o := c.Core.Opener()
+	o.UseTape(c.t)
+	return o
+}
+
+// placed is a function's settings on the tape.
+type placed struct {
+	ID   pfvf.ID
+	Here bool
+	Is   config.Function
+}
+
+func (c *tapedCore) Functions(f func(id pfvf.ID, here bool, is *config.Function)) {
+	var list []placed
+	if c.Core != nil {
+		c.Core.Functions(func(id pfvf.ID, here bool, is *config.Function) { list = append(list, placed{id, here, *is}) })
+	}
+	if c.t.Ask(tape.Functions) {
+		c.t.PutValue(list)
+	} else {
+		c.t.Value(&list)
+	}
+	for i := range list {
+		f(list[i].ID, list[i].Here, &list[i].Is)
+	}
+}
+
+// Find is asked by operators only, and is not on the tape.
+func (c *tapedCore) Find(id pfvf.ID) error {
+	if c.Core == nil {
+		return fmt.Errorf("function %s is not of this NIC", id)
+	}
+	return c.Core.Find(id)
+}
+
+func (c *tapedCore) Knows(tenant uint32, gid [16]byte) bool {
+	return c.t.Bool(tape.Knows, c.Core != nil && c.Core.Knows(tenant, gid))
+}
+
+func (c *tapedCore) Ask(r conn.Request) {
+	c.t.OutValue(tape.Core, "ask", r)
+	if c.Core != nil {
+		c.Core.Ask(r)
+	}
+}
+
+func (c *tapedCore) RequestRekey(u security.Use, spi uint32) error {
+	c.t.OutValue(tape.Core, "rekey", keyOrder{u, cm.SA{SPI: spi}})
+	if c.Core == nil {
+		return nil
+	}
+	return c.Core.RequestRekey(u, spi)
+}
+
+func (c *tapedCore) SPIRefused(u security.Use) {
+	c.t.OutUint(tape.Core, uint64(u.Tenant))
+	if c.Core != nil {
+		c.Core.SPIRefused(u)
+	}
+}
+
+func (c *tapedCore) PathAnswered(peer cm.PeerID, size int, round uint32) {
+	c.t.OutUint(tape.Core, uint64(peer))
+	c.t.OutUint(tape.Core, uint64(size)<<32|uint64(round))
+	if c.Core != nil {
+		c.Core.PathAnswered(peer, size, round)
+	}
+}
+
+func (c *tapedCore) PeerMoved(peer cm.PeerID, at netip.AddrPort) {
+	c.t.OutValue(tape.Core, "moved", peerOrder{Peer: peer, Underlay: at})
+	if c.Core != nil {
+		c.Core.PeerMoved(peer, at)
+	}
+}
+
+func (c *tapedCore) SetPort(function uint32, at gateway.Place) {
+	c.t.OutValue(tape.Core, "port", gateway.PlacedPort{Function: function, Place: at})
+	if c.Core != nil {
+		c.Core.SetPort(function, at)
+	}
+}
+
+func (c *tapedCore) RemovePort(function uint32) {
+	c.t.OutUint(tape.Core, uint64(function))
+	if c.Core != nil {
+		c.Core.RemovePort(function)
+	}
+}
+
+func (c *tapedCore) Withdraw(id pfvf.ID) {
+	c.t.OutUint(tape.Core, uint64(id))
+	if c.Core != nil {
+		c.Core.Withdraw(id)
+	}
+}
+
+func (c *tapedCore) ResetVFs(pf pfvf.ID) {
+	c.t.OutUint(tape.Core, uint64(pf))
+	if c.Core != nil {
+		c.Core.ResetVFs(pf)
+	}
+}
+
+// question begins a question, whose answer calls then. It returns what the core is to call.
+func (c *tapedCore) question(then func(error)) func(error) {
+	c.asked++
+	n := c.asked
+	if c.Core == nil {
+		c.thens[n] = then
+		return nil
+	}
+	return func(err error) {
+		if c.t.Event(tape.Answer) {
+			c.t.PutUint(n)
+			c.t.PutValue(tapeError(err))
+		}
+		then(err)
+	}
+}
+
+func (c *tapedCore) Change(vf pfvf.ID, edit functions.Edit, then func(error)) {
+	c.t.OutUint(tape.Core, uint64(vf))
+	if then = c.question(then); then != nil {
+		c.Core.Change(vf, edit, then)
+	}
+}
+
+func (c *tapedCore) Announce(id pfvf.ID, add, drop [16]byte, then func(error)) {
+	c.t.Out(tape.Core, add[:])
+	c.t.Out(tape.Core, drop[:])
+	if then = c.question(then); then != nil {
+		c.Core.Announce(id, add, drop, then)
+	}
+}
+
+func (c *tapedCore) Visit(vf pfvf.ID, f func(abi.VFHandler), then func()) {
+	c.t.OutUint(tape.Core, uint64(vf))
+	answer := c.question(func(error) { then() })
+	n := c.asked
+	if c.Core == nil {
+		c.visits[n] = visited{vf, f}
+		return
+	}
+	c.Core.Visit(vf, func(h abi.VFHandler) {
+		if c.t.Event(tape.Visit) {
+			c.t.PutUint(n)
+		}
+		f(h)
+	}, func() { answer(nil) })
+}
+
+func (c *tapedCore) Flush() bool { return c.Core != nil && c.Core.Flush() }
+
+// tapedPort is a port's device with a tape. Without a device below it, the tape plays.
+type tapedPort struct {
+	gateway.Device
+	t *tape.Tape
+}
+
+// tapeAdded records that a port was added, or could not be.
+func (s *Shard) tapeAdded(p *Port, err error) {
+	if s.tape.Event(tape.PortAdd) {
+		s.tape.PutUint(uint64(p.ID))
+		added := uint64(0)
+		if err == nil {
+			added = 1
+		}
+		s.tape.PutUint(added)
+	}
+	if err == nil {
+		s.tapePort(p)
+	}
+}
+
+// tapePorts puts the tape in front of the devices of all ports.
+func (s *Shard) tapePorts() {
+	for p := range s.plain.ports.all() {
+		s.tapePort(p)
+	}
+}
+
+func (s *Shard) tapePort(p *Port) {
+	if _, is := p.Device.(tapedPort); !is && s.tape != nil && !p.Lost {
+		p.Device = tapedPort{p.Device, s.tape}
+	}
+}
+
+func (p tapedPort) Write(parts [][]byte, off gateway.Offload) bool {
+	o := packOffload(off)
+	p.t.Out(tape.Ports, o[:])
+	for _, b := range parts {
+		p.t.Out(tape.Ports, b)
+	}
+	return p.t.Bool(tape.PortWrote, p.Device != nil && p.Device.Write(parts, off))
+}
+
+func (p tapedPort) USO() bool { return p.t.Bool(tape.PortUSO, p.Device != nil && p.Device.USO()) }
+
+func (p tapedPort) Takes(off gateway.Offload) bool {
+	return p.t.Bool(tape.PortTakes, p.Device != nil && p.Device.Takes(off))
+}
+
+func (p tapedPort) SetLink(up bool) error {
+	if p.Device == nil {
+		return nil
+	}
+	return p.Device.SetLink(up)
+}
+
+func (p tapedPort) Fault() string {
+	if p.Device == nil {
+		return ""
+	}
+	return p.Device.Fault()
+}
+
+func (p tapedPort) Stats() (st gateway.PortStats) {
+	if p.Device != nil {
+		st = p.Device.Stats()
+	}
+	return st
+}

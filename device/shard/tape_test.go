@@ -1,0 +1,327 @@
+package shard
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/tape"
+	"github.com/falcon-vnic/vnic/queues/abi"
+)
+
+// taped makes the shards of NICs in virtual time be recorded, and replayed when the test ends.
+var taped = flag.Bool("taped", false, "record the shards of NICs in virtual time, and replay them when the test ends")
+
+// onTape makes the recordings of shards for a test that replays them itself; nil: it does not.
+var onTape func(index int, cfg *config.Config) *taping
+
+// tapeOf returns the tape of a shard of a test.
+func tapeOf(t testing.TB, index int, cfg *config.Config) *tape.Tape {
+	if onTape != nil {
+		return onTape(index, cfg).tape
+	}
+	if !*taped || cfg.NIC.Shards > 1 {
+		return nil
+	}
+	r := newTaping(index, cfg)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			r.replay(t)
+		}
+	})
+	return r.tape
+}
+
+// taping is a recording of a shard.
+type taping struct {
+	index  int
+	cfg    *config.Config
+	tape   *tape.Tape
+	chunks [][]byte
+}
+
+func newTaping(index int, cfg *config.Config) *taping {
+	r := &taping{index: index, cfg: cfg}
+	r.tape = tape.Record(1<<16, func(chunk []byte) []byte {
+		if len(chunk) > 0 {
+			r.chunks = append(r.chunks, chunk)
+		}
+		return make([]byte, 0, 1<<17)
+	})
+	return r
+}
+
+// replay plays the recording to its end, and compares what the shard does.
+func (r *taping) replay(t testing.TB) *Player {
+	t.Helper()
+	r.tape.End()
+	p, err := r.play()
+	if err != nil {
+		t.Errorf("shard %d of NIC %d: %v", r.index, r.cfg.NIC.Host, describe(err))
+	}
+	return p
+}
+
+// play plays the recording to its end.
+func (r *taping) play() (*Player, error) {
+	var chunks [][]byte
+	for _, c := range r.chunks {
+		chunks = append(chunks, bytes.Clone(c))
+	}
+	p, err := NewPlayer(r.index, r.cfg, tape.Play(tape.Chunks(chunks)), slog.New(slog.DiscardHandler))
+	for err == nil {
+		_, err = p.Next()
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return p, err
+}
+
+func describe(err error) string {
+	var d *tape.Difference
+	if errors.As(err, &d) {
+		return fmt.Sprintf("%v, after %v", err, d.Before)
+	}
+	return err.Error()
+}
+
+// fill sets all of a value to something that is not zero.
+func fill(v reflect.Value) {
+	switch v.Interface().(type) {
+	case netip.Addr:
+		v.Set(reflect.ValueOf(netip.MustParseAddr("fe80::1")))
+		return
+	case netip.AddrPort:
+		v.Set(reflect.ValueOf(netip.MustParseAddrPort("10.0.0.1:7")))
+		return
+	case netip.Prefix:
+		v.Set(reflect.ValueOf(netip.MustParsePrefix("10.0.0.0/8")))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.String:
+		v.SetString("text")
+	case reflect.Float64:
+		v.SetFloat(0.5)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(v.Index(0))
+	case reflect.Array:
+		fill(v.Index(0))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i))
+			}
+		}
+	default:
+		if v.CanInt() {
+			v.SetInt(-5)
+		} else {
+			v.SetUint(5)
+		}
+	}
+}
+
+// TestWhatTheCoreSaysIsTheSameAgainFromATape: every order, answer and change, with all that it can hold.
+func TestWhatTheCoreSaysIsTheSameAgainFromATape(t *testing.T) {
+	for _, want := range []any{new(order), new(change), new(placed), new(gateway.RouteChange), new(tapedError), new(conn.Request), new(peerOrder), new(gateway.PlacedPort)} {
+		v := reflect.ValueOf(want).Elem()
+		fill(v)
+		r := newTaping(0, nil)
+		r.tape.Event(tape.Order)
+		r.tape.PutValue(v.Interface())
+		r.tape.End()
+		on := tape.Play(tape.Chunks(r.chunks))
+		if k, err := on.Next(); k != tape.Order || err != nil {
+			t.Fatal(k, err)
+		}
+		got := reflect.New(v.Type())
+		if on.Value(got.Interface()); !reflect.DeepEqual(got.Interface(), want) {
+			t.Errorf("%+v, want %+v", got.Elem().Interface(), v.Interface())
+		}
+	}
+}
+
+// useTapes makes NICs in virtual time be recorded, and replayed, until the test ends.
+func useTapes(t testing.TB) {
+	before := *taped
+	*taped = true
+	t.Cleanup(func() { *taped = before })
+}
+
+// TestAReplayedShardDoesTheSameAgain records what these tests do with both NICs, and replays it.
+func TestAReplayedShardDoesTheSameAgain(t *testing.T) {
+	useTapes(t)
+	for name, test := range map[string]func(*testing.T){
+		"admin commands": TestAdminCommands, "admin queues in windows": TestAdminInWindow, "attacks by numbers": TestAttackByNumbers, "attacks by keys": TestAttackByKeys,
+		"attacks by faults": TestAttackByFaults, "ARP": TestAttackARP, "DHCP": TestAttackDHCP, "driver faults": TestDriverFaults,
+		"connections that end": TestConnectionEnds, "ends while connecting": TestEndWhileConnecting, "one NIC": TestConnectionsInsideOneNIC,
+		"datagrams": TestDatagrams, "bounds of datagrams": TestDatagramsSurvive, "GIDs": TestDatagramsFromGIDs, "settings": TestChangeAllOrNothing,
+		"a removed peer": TestARemovedPeerLeavesNothing, "a peer that comes back": TestAPeerThatComesBackWorks, "a peer that moves": TestAPeerThatMovesKeepsItsConnections,
+		"wiring": TestWiredByAnyNumbers, "wiring in SQD": TestWiredInSQD, "a driver that detaches": TestDetachMidOperation,
+	} {
+		t.Run(name, test)
+	}
+}
+
+var tapeSeeds = flag.Int("tape.seeds", 8, "record and replay so many seeds of random work over bad links")
+
+// TestEverySeedIsReplayed records and replays random work over links that lose, repeat and reorder
+// frames: requests of all kinds, resets of functions, connections that are made again.
+func TestEverySeedIsReplayed(t *testing.T) {
+	useTapes(t)
+	for seed := range uint64(*tapeSeeds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomWork(t, seed) })
+	}
+}
+
+func randomWork(t *testing.T, seed uint64) {
+	dice := rand.New(rand.NewPCG(seed, 77))
+	bad := wire100us
+	bad.Loss, bad.Duplicate, bad.Reorder = dice.Float64()*0.02, dice.Float64()*0.02, dice.Float64()*0.05
+	v := newVirtual(t, seed, bad)
+	a, b := pair(v)
+	for range 60 {
+		switch n := 1 + dice.IntN(20000); dice.IntN(12) {
+		case 0:
+			b.receive(0, 1<<15)
+			a.send(abi.OpSend, 0, n, b, 0)
+		case 1:
+			a.send(abi.OpRead, 0, n, b, dice.IntN(1000))
+		case 2:
+			v.idle(falcon.Time(dice.IntN(5_000_000)))
+		case 3:
+			copy(a.data()[dice.IntN(1000):], fmt.Sprint(dice.Uint64()))
+			v.step()
+		case 4:
+			a.send(abi.OpWrite, 0, n, b, 1<<22) // beyond its memory: the queue pair fails
+		default:
+			a.send(abi.OpWrite, dice.IntN(1000), n, b, dice.IntN(1000))
+		}
+		for range dice.IntN(3) {
+			v.idle(falcon.Time(dice.IntN(300_000)))
+		}
+		for {
+			cqe, ok := a.completion()
+			if !ok {
+				break
+			}
+			if cqe.Status != abi.WCSuccess { // begin again
+				a.write(abi.RegControl, 4, uint64(abi.ControlReset))
+				b.write(abi.RegControl, 4, uint64(abi.ControlReset))
+				clear(a.mem)
+				clear(b.mem)
+				v.idle(1_000_000)
+				a.setUp()
+				b.setUp()
+				a.connectTo(b, 99)
+				break
+			}
+		}
+		for ok := true; ok; {
+			_, ok = b.completion()
+		}
+		a.collect()
+		b.collect()
+		if a.fn.Lifecycle.State() != abi.StateReady || b.fn.Lifecycle.State() != abi.StateReady {
+			t.Fatalf("%v, %v", a.fn.Lifecycle.State(), b.fn.Lifecycle.State())
+		}
+	}
+}
+
+// rotating makes shards be recorded into two buffers, which nobody keeps, until the test ends.
+func rotating(t *testing.T) {
+	onTape = func(index int, cfg *config.Config) *taping {
+		spare := [2][]byte{make([]byte, 0, 2<<20), make([]byte, 0, 2<<20)}
+		return &taping{index: index, cfg: cfg, tape: tape.Record(1<<20, func([]byte) []byte {
+			spare[0], spare[1] = spare[1], spare[0]
+			return spare[0]
+		})}
+	}
+	t.Cleanup(func() { onTape = nil })
+}
+
+const marker = "in the payload of a WRITE"
+
+// aRecording returns the recording of a shard that did some work.
+func aRecording(t testing.TB) *taping {
+	t.Helper()
+	var made []*taping
+	onTape = func(index int, cfg *config.Config) *taping {
+		made = append(made, newTaping(index, cfg))
+		return made[len(made)-1]
+	}
+	defer func() { onTape = nil }()
+	v := newVirtual(t, 5, wire100us)
+	a, b := pair(v)
+	copy(a.data()[100:], marker)
+	a.send(abi.OpWrite, 0, 5000, b, 0)
+	a.done()
+	made[0].tape.End()
+	return made[0]
+}
+
+// TestARecordingSaysWhereAReplayDiffers, and what came before.
+func TestARecordingSaysWhereAReplayDiffers(t *testing.T) {
+	r := aRecording(t)
+	if _, err := r.play(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.chunks {
+		if at := bytes.Index(c, []byte(marker)); at >= 0 { // as the WRITE read it
+			c[at] ^= 1
+		}
+	}
+	_, err := r.play()
+	var d *tape.Difference
+	if !errors.As(err, &d) || d.Step == 0 || d.What != "frames for the uplink differ" || len(d.Before) == 0 {
+		t.Errorf("%v, %+v", err, d)
+	}
+}
+
+// TestADamagedRecordingIsRefused: wherever it is cut or changed, replaying it ends with an error, or
+// with the same output.
+func TestADamagedRecordingIsRefused(t *testing.T) {
+	r := aRecording(t)
+	whole := bytes.Join(r.chunks, nil)
+	dice := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		b := bytes.Clone(whole)
+		if dice.IntN(2) == 0 {
+			b = b[:dice.IntN(len(b))]
+		} else {
+			b[dice.IntN(len(b))] ^= byte(1 << dice.IntN(8))
+		}
+		r.chunks = [][]byte{b}
+		_, _ = r.play()
+	}
+}
+
+// FuzzReplay: no recording ends the program.
+func FuzzReplay(f *testing.F) {
+	r := aRecording(f)
+	f.Add(bytes.Join(r.chunks, nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		own := *r
+		own.chunks = [][]byte{b}
+		_, _ = own.play()
+	})
+}

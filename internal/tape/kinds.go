@@ -1,0 +1,108 @@
+package tape
+
+import "fmt"
+
+// Kind is the kind of an entry.
+type Kind uint8
+
+// Kinds of entries: events, and what an owner asked for while it handled one. New kinds go to the end
+// of their group; a kind that changes its values is a new version of the format.
+const (
+	Step     Kind = 0x01 + iota // a Step: time, queue, frames, bells, frames of ports
+	StepEnd                     // sums of what went out
+	Flush                       // before the thread sleeps: time, queue
+	InboxEnd                    // end of the requests and orders of a Step
+	Secret                      // keys of memory are random
+	Deliver                     // the ports were given their frames
+)
+
+// Events of drivers.
+const (
+	Attach  Kind = 0x10 + iota // a driver has got a function
+	Leave                      // it has left
+	Listen                     // its window's bell and event queues are in use
+	Window                     // its window's event queues are
+	Request                    // of its control channel
+)
+
+// Orders of the core, of operators, and of those who make ports.
+const (
+	Order  Kind = 0x20 + iota
+	Answer      // to a question about another function
+	Visit       // by a PF, of a VF of the shard
+	Routes      // a change of the routes of plain IP
+	View        // a change by an operator
+	PortChange
+	PortAdd
+	PortLost
+	PortSync
+)
+
+// Answers to what the owner asks while it handles an event.
+const (
+	Functions Kind = 0x40 + iota // settings of functions, at the beginning
+	Knows                        // whether an address is known
+	Random                       // a random number
+	Untaken                      // events that a driver has not taken
+	Opened                       // a packet of a peer, without its seal
+	Checked                      // whether its connection accepts it
+	PortUSO                      // whether a port takes frames of UDP
+	PortTakes                    // whether a port takes frames that stand for many
+	PortWrote                    // whether a port took a frame
+)
+
+// Guest memory.
+const (
+	MemRead Kind = 0x60 + iota
+	MemWrite
+	MemLoad
+	MemStore
+	MemSwap
+	MemAdd
+	MemHas
+	MemRange
+	BellTake
+	BellArm
+	AreaRead
+	AreaWrite
+	AreaLoad
+)
+
+var names = map[Kind]string{
+	Step: "Step", StepEnd: "end of Step", Flush: "Flush", InboxEnd: "end of the inbox", Secret: "secret", Deliver: "frames delivered to ports",
+	Attach: "driver attached", Leave: "driver left", Listen: "window in use", Window: "event queues in use", Request: "request of a driver",
+	Order: "order of the core", Answer: "answer of the core", Visit: "visit of a VF", Routes: "change of routes", View: "operator's change",
+	PortChange: "ports compared with settings", PortAdd: "port added", PortLost: "port lost", PortSync: "ports follow settings",
+	Functions: "settings of functions", Knows: "is the address known", Random: "random number", Untaken: "events not taken",
+	Opened: "packet opened", Checked: "packet checked", PortUSO: "port takes USO", PortTakes: "port takes offload", PortWrote: "port took the frame",
+	MemRead: "memory read", MemWrite: "memory written", MemLoad: "word loaded", MemStore: "word stored", MemSwap: "compare and swap", MemAdd: "fetch and add",
+	MemHas: "memory mapped", MemRange: "mapped range", BellTake: "doorbell records", BellArm: "bell armed",
+	AreaRead: "window read", AreaWrite: "window written", AreaLoad: "window word loaded",
+}
+
+// String names the kind, for people.
+func (k Kind) String() string {
+	if s, ok := names[k]; ok {
+		return s
+	}
+	return fmt.Sprintf("unknown entry %#x", uint8(k))
+}
+
+// Class is a class of output, which is summed by itself.
+type Class uint8
+
+// Classes of output.
+const (
+	Frames   Class = iota // for the uplink, before they are sealed, and what is in front of them
+	Writes                // to guest memory: requests of peers, completions, rings
+	Messages              // to drivers: events, replies
+	Ports                 // frames for ports
+	Core                  // requests to the core
+	Reads                 // where guest memory was read
+	classes
+)
+
+// String names the class, for people.
+func (c Class) String() string {
+	return [...]string{"frames for the uplink", "writes to guest memory", "messages to drivers", "frames for ports", "requests to the core", "places read in guest memory", "?"}[min(c, classes)]
+}

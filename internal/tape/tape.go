@@ -1,0 +1,381 @@
+package tape
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// Tape records or plays. The nil Tape does neither.
+type Tape struct {
+	b     []byte // recording: the chunk so far; playing: the chunk
+	at    int    // playing: what was read of it
+	plays bool
+	next  func() ([]byte, error)    // playing: the next chunk; io.EOF: there is none
+	full  func(chunk []byte) []byte // recording: takes a chunk for an empty buffer; nil: there is none
+	ended bool                      // recording: there was no empty buffer
+	size  int                       // recording: a chunk ends at the first Step after so many bytes
+	sums  [classes]uint32           // of what went out
+	told  [classes]uint32           // as last written or compared
+	cut   int64                     // recording: time of the last chunk
+	steps uint64                    // Steps begun
+	now   int64                     // time of the last
+	last  [trail]Kind               // playing: the last entries
+	count int                       // playing: entries
+	is    *Difference               // playing: it has ended
+}
+
+// trail is how many entries before a difference are named.
+const trail = 12
+
+// Record returns a tape that records. full is called at the end of the first Step that leaves size
+// bytes or more: it takes the chunk and returns an empty buffer with room for size bytes and a Step; nil
+// ends the recording.
+func Record(size int, full func(chunk []byte) []byte) *Tape {
+	return &Tape{size: size, full: full, b: full(nil)}
+}
+
+// Play returns a tape that plays chunks. next returns io.EOF after the last.
+func Play(next func() ([]byte, error)) *Tape { return &Tape{plays: true, next: next} }
+
+// Records reports whether t records.
+func (t *Tape) Records() bool { return t != nil && !t.plays && !t.ended }
+
+// Plays reports whether t plays.
+func (t *Tape) Plays() bool { return t != nil && t.plays }
+
+// Ended reports whether the recording has ended because there was no buffer.
+func (t *Tape) Ended() bool { return t != nil && t.ended }
+
+// Steps returns how many Steps have begun.
+func (t *Tape) Steps() uint64 { return t.steps }
+
+// Now returns the time of the last Step.
+func (t *Tape) Now() int64 { return t.now }
+
+// Event begins an event. It reports whether its values are to be written: t records.
+func (t *Tape) Event(k Kind) bool {
+	if !t.Records() {
+		return false
+	}
+	t.b = append(t.b, byte(k))
+	return true
+}
+
+// Begin begins a Step or a Flush.
+func (t *Tape) Begin(k Kind, now int64) {
+	t.b = append(t.b, byte(k))
+	t.PutInt(now - t.now)
+	t.begun(k, now)
+}
+
+// Begun reads what Begin wrote.
+func (t *Tape) Begun(k Kind) (now int64) {
+	now = t.now + t.Int()
+	t.begun(k, now)
+	return now
+}
+
+func (t *Tape) begun(k Kind, now int64) {
+	t.now = now
+	if k == Step {
+		t.steps++
+	}
+}
+
+// Put… write values of an event.
+
+// PutUint writes a number.
+func (t *Tape) PutUint(v uint64) { t.b = binary.AppendUvarint(t.b, v) }
+
+// PutInt writes a number with a sign.
+func (t *Tape) PutInt(v int64) { t.b = binary.AppendVarint(t.b, v) }
+
+// PutBytes writes bytes and their number.
+func (t *Tape) PutBytes(b []byte) {
+	t.PutUint(uint64(len(b)))
+	t.b = append(t.b, b...)
+}
+
+// PutText writes a text.
+func (t *Tape) PutText(s string) {
+	t.PutUint(uint64(len(s)))
+	t.b = append(t.b, s...)
+}
+
+// Next returns the kind of the next event, and io.EOF after the last.
+func (t *Tape) Next() (Kind, error) {
+	if err := t.more(); err != nil {
+		return 0, err
+	}
+	return t.kind(), nil
+}
+
+// more begins the next chunk if this one is read.
+func (t *Tape) more() error {
+	for t.at == len(t.b) {
+		b, err := t.next()
+		if err != nil {
+			return err
+		}
+		t.b, t.at = b, 0
+	}
+	return nil
+}
+
+func (t *Tape) kind() Kind {
+	k := Kind(t.bytes(1)[0])
+	t.last[t.count%trail] = k
+	t.count++
+	return k
+}
+
+// bytes returns the next n bytes of the chunk.
+func (t *Tape) bytes(n uint64) []byte {
+	if t.is != nil {
+		panic(t.is) // it was recovered by somebody who does not know of tapes
+	}
+	if n > uint64(len(t.b)-t.at) {
+		t.Differs("the recording ends in the middle of an entry")
+	}
+	b := t.b[t.at : t.at+int(n)]
+	t.at += int(n)
+	return b
+}
+
+// Uint reads a number.
+func (t *Tape) Uint() uint64 {
+	v, n := binary.Uvarint(t.b[t.at:])
+	if n <= 0 {
+		t.Differs("the recording has no number where one is expected")
+	}
+	t.bytes(uint64(n))
+	return v
+}
+
+// Int reads a number with a sign.
+func (t *Tape) Int() int64 {
+	v, n := binary.Varint(t.b[t.at:])
+	if n <= 0 {
+		t.Differs("the recording has no number where one is expected")
+	}
+	t.bytes(uint64(n))
+	return v
+}
+
+// Bytes reads bytes. They are valid until the next call of Next.
+func (t *Tape) Bytes() []byte { return t.bytes(t.Uint()) }
+
+// Text reads a text.
+func (t *Tape) Text() string { return string(t.Bytes()) }
+
+// expect reads the kind of an entry, which must be k.
+func (t *Tape) expect(k Kind) {
+	if t.count == 0 { // before the first event
+		if err := t.more(); err != nil {
+			t.Differs("the recording is empty: %v", err)
+		}
+	}
+	if is := t.kind(); is != k {
+		t.Differs("the recording goes on with %q, the replay with %q", is, k)
+	}
+}
+
+// Ask begins an entry with what an owner takes from outside. It reports whether the values are to be
+// written (t records); if not, they are to be read. It is not called on the nil Tape, nor when a
+// recording has ended.
+func (t *Tape) Ask(k Kind) (write bool) {
+	if t.plays {
+		t.expect(k)
+		return false
+	}
+	t.b = append(t.b, byte(k))
+	return true
+}
+
+// Active reports whether values are to be passed by t.
+func (t *Tape) Active() bool { return t != nil && !t.ended }
+
+// Number passes a number.
+func (t *Tape) Number(k Kind, v uint64) uint64 {
+	if !t.Active() {
+		return v
+	}
+	t.Ask(k)
+	return t.Word(v)
+}
+
+// Bool passes a truth value.
+func (t *Tape) Bool(k Kind, v bool) bool {
+	if !t.Active() {
+		return v
+	}
+	return t.Number(k, bit(v)) != 0
+}
+
+// Copy passes b, whose length the owner knows: a tape that plays changes it.
+func (t *Tape) Copy(b []byte) {
+	if t.plays {
+		copy(b, t.bytes(uint64(len(b))))
+		return
+	}
+	t.b = append(t.b, b...)
+}
+
+// Word passes a number in as few bytes as it needs.
+func (t *Tape) Word(v uint64) uint64 {
+	if t.plays {
+		return t.Uint()
+	}
+	t.PutUint(v)
+	return v
+}
+
+// Error passes an error as its text.
+func (t *Tape) Error(err error) error {
+	if t.plays {
+		if s := t.Text(); s != "" {
+			return errors.New(s)
+		}
+		return nil
+	}
+	if err == nil {
+		t.PutUint(0)
+		return nil
+	}
+	t.PutText(err.Error())
+	return err
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Out sums bytes that go out.
+func (t *Tape) Out(c Class, b []byte) {
+	if t.Active() {
+		t.sums[c] = crc32.Update(t.sums[c], castagnoli, b)
+	}
+}
+
+// OutUint sums a number that goes out.
+func (t *Tape) OutUint(c Class, v uint64) {
+	if !t.Active() {
+		return
+	}
+	s := uint64(t.sums[c])
+	v = (v ^ s ^ s<<32) * 0x9e3779b97f4a7c15 // Fibonacci hashing: it is no more than a check
+	t.sums[c] = uint32(v>>32) ^ uint32(v)
+}
+
+// OutValue sums a value that goes out, which is rare.
+func (t *Tape) OutValue(c Class, what string, v any) {
+	if !t.Active() {
+		return
+	}
+	t.Out(c, []byte(what))
+	var own Tape // only to encode
+	own.PutValue(v)
+	t.Out(c, own.b)
+}
+
+// Check ends a Step: the sums are written, or compared with those written.
+func (t *Tape) Check() {
+	if !t.Active() {
+		return
+	}
+	if t.Ask(StepEnd) {
+		t.putSums()
+		if len(t.b) >= t.size || t.now-t.cut >= longest {
+			t.exchange()
+		}
+		return
+	}
+	for mask := t.Uint(); mask != 0; mask &= mask - 1 {
+		c := Class(0)
+		for mask>>c&1 == 0 {
+			c++
+		}
+		if c >= classes {
+			t.Differs("the recording has the sum of an output that is none")
+		}
+		t.told[c] = binary.LittleEndian.Uint32(t.bytes(4))
+	}
+	for c := range classes {
+		if t.sums[c] != t.told[c] {
+			t.Differs("%s differ", c)
+		}
+	}
+}
+
+func (t *Tape) putSums() {
+	mask := uint64(0)
+	for c := range t.sums {
+		if t.sums[c] != t.told[c] {
+			mask |= 1 << c
+		}
+	}
+	t.PutUint(mask)
+	for c := range t.sums {
+		if mask>>c&1 != 0 {
+			t.b = binary.LittleEndian.AppendUint32(t.b, t.sums[c])
+		}
+	}
+	t.told = t.sums
+}
+
+// longest is the longest time of a chunk, ns: so much is lost with a process that is killed.
+const longest = 1_000_000_000
+
+// exchange gives the chunk away and begins another.
+func (t *Tape) exchange() {
+	t.cut = t.now
+	if t.b = t.full(t.b); t.b == nil {
+		t.ended = true
+	}
+}
+
+// End gives away what was recorded since the last chunk, and ends the recording.
+func (t *Tape) End() {
+	if t.Records() {
+		t.full(t.b)
+		t.b, t.ended = nil, true
+	}
+}
+
+// Difference says where a replay is not what was recorded.
+type Difference struct {
+	Step   uint64 // its number, from 1
+	Now    int64  // its time
+	What   string
+	Before []Kind // the entries before, oldest first
+}
+
+func (d *Difference) Error() string {
+	return fmt.Sprintf("Step %d: %s", d.Step, d.What)
+}
+
+// Differs ends the playing with a difference, by a panic.
+func (t *Tape) Differs(format string, args ...any) {
+	d := &Difference{Step: t.steps, Now: t.now, What: fmt.Sprintf(format, args...)}
+	for i := max(0, t.count-trail); i < t.count; i++ {
+		d.Before = append(d.Before, t.last[i%trail])
+	}
+	t.is = d
+	panic(d)
+}
+
+// Left returns how many bytes of the chunk are left.
+func (t *Tape) Left() int { return len(t.b) - t.at }
+
+// Chunks returns a next function for Play of chunks in memory.
+func Chunks(list [][]byte) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		if len(list) == 0 {
+			return nil, io.EOF
+		}
+		b := list[0]
+		list = list[1:]
+		return b, nil
+	}
+}

@@ -1,0 +1,85 @@
+package queues
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/internal/tape"
+)
+
+// UseTape makes a tape record what accesses to the memory give, or give it. What is written is
+// summed.
+func (m *Memory) UseTape(t *tape.Tape) { m.tape = t }
+
+// whys lists the reasons of a FaultError, as the tape numbers them: from 1.
+var whys = []string{WhyUnmapped, WhyBroken, WhyMisaligned, WhyContended, WhyOutside}
+
+// outcome passes the outcome of an access by the tape.
+func outcome(t *tape.Tape, k tape.Kind, err error) error {
+	if !t.Ask(k) {
+		why := t.Uint()
+		if why == 0 {
+			return nil
+		}
+		return &FaultError{Why: whys[min(why-1, uint64(len(whys)-1))], Addr: t.Uint(), Len: t.Uint()}
+	}
+	if err == nil {
+		t.PutUint(0)
+		return nil
+	}
+	var f *FaultError
+	_ = errors.As(err, &f) // all errors of a Memory are
+	t.PutUint(uint64(slices.Index(whys, f.Why) + 1))
+	t.PutUint(f.Addr)
+	t.PutUint(f.Len)
+	return err
+}
+
+// tapeRead passes what Read read.
+func (m *Memory) tapeRead(addr uint64, dst []byte, err error) error {
+	t := m.tape
+	if len(dst) == 0 || !t.Active() {
+		return err
+	}
+	t.OutUint(tape.Reads, addr)
+	t.OutUint(tape.Reads, uint64(len(dst)))
+	if err = outcome(t, tape.MemRead, err); err == nil {
+		t.Copy(dst)
+	}
+	return err
+}
+
+// tapeWrite sums what Write wrote, and passes the outcome.
+func (m *Memory) tapeWrite(addr uint64, src []byte, err error) error {
+	t := m.tape
+	if len(src) == 0 || !t.Active() {
+		return err
+	}
+	t.OutUint(tape.Writes, addr)
+	t.Out(tape.Writes, src)
+	return outcome(t, tape.MemWrite, err)
+}
+
+// tapeLoad passes what was loaded from a word.
+func (m *Memory) tapeLoad(k tape.Kind, addr, v uint64, err error) (uint64, error) {
+	t := m.tape
+	if !t.Active() {
+		return v, err
+	}
+	t.OutUint(tape.Reads, addr)
+	if err = outcome(t, k, err); err != nil {
+		return 0, err
+	}
+	return t.Word(v), nil
+}
+
+// tapeStore sums what was stored, and passes the outcome.
+func (m *Memory) tapeStore(addr, v uint64, err error) error {
+	t := m.tape
+	if !t.Active() {
+		return err
+	}
+	t.OutUint(tape.Writes, addr)
+	t.OutUint(tape.Writes, v)
+	return outcome(t, tape.MemStore, err)
+}
