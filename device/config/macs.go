@@ -30,8 +30,20 @@ const (
 // FunctionMAC returns the default MAC of a function of a NIC.
 func FunctionMAC(nic string, pf uint8, vf uint16) MAC { return derive(nic, ofFunction, pf, vf) }
 
-// GatewayMAC returns the MAC that stands for all other stations at a function's port.
-func GatewayMAC(nic string, pf uint8, vf uint16) MAC { return derive(nic, ofGateway, pf, vf) }
+// GatewayMAC returns the MAC that stands for all other stations at the port of a function with a MAC. It
+// depends on that alone, so a guest whose function moves to another NIC goes on with what it knows.
+func GatewayMAC(function MAC) MAC {
+	m := function
+	switch {
+	case m[0] == 0x02 && m[1] == 0x56 && m[2] == 0x4e:
+		m[2] += ofGateway >> 2
+	case m[0]&0x0f == 0x02|ofGateway: // not a default MAC of a function
+		m[0] = m[0]&0xf0 | 0x02
+	default:
+		m[0] = m[0]&0xf0 | 0x02 | ofGateway
+	}
+	return m
+}
 
 // DevicePortMAC returns the default MAC of a bridged port's device.
 func DevicePortMAC(nic string, pf uint8, vf uint16) MAC { return derive(nic, ofPort, pf, vf) }

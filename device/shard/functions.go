@@ -241,7 +241,7 @@ func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil &&
 // adopt applies the function's settings, except those that table and credit tree have to agree to.
 func (f *member) adopt(now falcon.Time) {
 	c := &f.cfg
-	f.Tenant, f.Addr, f.MAC, f.Gateway = c.Tenant, c.Address, c.MAC, gatewayMAC(f.set.cfg.CM.Name, f.ID)
+	f.Tenant, f.Addr, f.MAC, f.Gateway = c.Tenant, c.Address, c.MAC, gatewayMAC(c.MAC)
 	f.GuestCID = 0
 	if c.Guest != nil {
 		f.GuestCID = c.Guest.CID

@@ -803,10 +803,10 @@ func TestChangeOfOneFunction(t *testing.T) {
 		for i := range n {
 			id, _ := pfvf.NewID(1, 0, uint32(1+i))
 			ports[i] = &Port{ID: id, Config: &config.Port{Name: "p"}}
-			s.plain.join(ports[i])
+			s.plain.join(ports[i], config.MAC{})
 		}
 		port = usual(func() uint64 {
-			return allocated(func() { s.plain.leave(ports[5]); s.plain.join(ports[5]) })
+			return allocated(func() { s.plain.leave(ports[5]); s.plain.join(ports[5], config.MAC{}) })
 		})
 		if s.funcs.members.len() != 1+n || s.plain.ports.len() != n {
 			t.Fatalf("%d functions, %d ports", s.funcs.members.len(), s.plain.ports.len())

@@ -66,7 +66,6 @@ type plainIP struct {
 	ports  perFunction[Port]
 	marked map[pfvf.ID]bool // functions whose port may not match their settings
 
-	nic     string // its name
 	shard   uint8
 	core    Core
 	effects *effect.List
@@ -76,15 +75,15 @@ type plainIP struct {
 func newPlainIP(index int, cfg *config.Config, core Core, effects *effect.List) *plainIP {
 	p := &plainIP{
 		gw: gateway.New(uint8(index), core.Routes()), ports: perFunction[Port]{host: cfg.NIC.Host}, marked: map[pfvf.ID]bool{},
-		nic: cfg.CM.Name, shard: uint8(index), core: core, effects: effects,
+		shard: uint8(index), core: core, effects: effects,
 	}
 	p.gw.UseFunctions(core.Knows)
 	return p
 }
 
 // join adds a port to the gateway.
-func (p *plainIP) join(f *Port) {
-	f.Endpoint = p.gw.AddEndpoint(f.Config.Name, uint32(f.ID), gatewayMAC(p.nic, f.ID))
+func (p *plainIP) join(f *Port, mac config.MAC) {
+	f.Endpoint = p.gw.AddEndpoint(f.Config.Name, uint32(f.ID), gatewayMAC(mac))
 	f.Owner, f.shown = f, f.described()
 	p.ports.put(f.ID, f)
 }
@@ -99,9 +98,7 @@ func (p *plainIP) leave(f *Port) {
 }
 
 // gatewayMAC returns the MAC address that a port's guest sees for all other hosts.
-func gatewayMAC(nic string, id pfvf.ID) gateway.MAC {
-	return gateway.MAC(config.GatewayMAC(nic, id.PF(), id.VF()))
-}
+func gatewayMAC(function config.MAC) gateway.MAC { return gateway.MAC(config.GatewayMAC(function)) }
 
 // populate creates the ports of the configuration.
 func (p *plainIP) populate(cfg *config.Config) error {
@@ -114,7 +111,7 @@ func (p *plainIP) populate(cfg *config.Config) error {
 		if err != nil {
 			return err
 		}
-		p.join(&Port{ID: id, Config: n.Port})
+		p.join(&Port{ID: id, Config: n.Port}, n.MAC)
 	}
 	return nil
 }
@@ -170,6 +167,7 @@ func (fs *functionSet) syncPort(port *Port) {
 // configure tells the gateway, the core and the port's device what a function's port is set to.
 func (p *plainIP) configure(to *Port, f *config.Function, up bool) {
 	addrs := f.Addresses()
+	to.Gateway = gatewayMAC(f.MAC)
 	p.core.SetPort(to.Function, gateway.Place{Name: to.Name, Shard: p.shard, Tenant: f.Tenant, Addresses: addrs, MTU: to.Config.MTU, Up: up})
 	p.gw.Configure(to.Endpoint, gateway.EndpointConfig{
 		Tenant: f.Tenant, MAC: gateway.MAC(f.MAC), Addresses: addrs, MTU: to.Config.MTU, Assign: *to.Config.Assign,
@@ -286,7 +284,7 @@ func (p Ports) Change(gone func(*Port)) (come []*Port) {
 // Add adds a port to the shard. add adds it to its device; if that fails, remove undoes it.
 func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
 	plain, fs := p.s.plain, p.s.funcs
-	plain.join(port)
+	plain.join(port, fs.settings(port.ID).MAC)
 	err = add()
 	p.s.tapeAdded(port, err)
 	if err == nil {
