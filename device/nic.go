@@ -45,11 +45,11 @@ type NIC struct {
 	units    units // one per shard
 	links    links
 	control  *control.Server
-	http     httpRunning
 	records  records
 	sessions guest.Sessions
 	memory   controller.GuestMemory
 	fitter   fitter
+	fleet    *fleet // nil: peers come from the configuration alone
 
 	settings *settings.Memory
 	peers    *settings.PeerMemory
@@ -100,10 +100,13 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	}
 	n.reload.was, n.reload.changed = cfg, []string{}
 	n.links = links{log: n.log, cfg: cfg, self: deps.Identity}
-	if len(cfg.Peers) > 0 {
+	if len(cfg.Peers) > 0 || cfg.Directory.Etcd != nil {
 		if err = n.links.identify(); err != nil {
 			return nil, err
 		}
+	}
+	if cfg.Directory.Etcd != nil {
+		n.fleet = newFleet(cfg, &n.links, n.log)
 	}
 	n.settings, n.peers = settings.NewMemory(deps.Settings), settings.NewPeerMemory(deps.Peers)
 	if err = n.newShards(); err != nil {
@@ -138,7 +141,7 @@ func newShard(i int, cfg *config.Config, core *controller.Core, t *tape.Tape, lo
 // newShards creates the core and the shards.
 func (n *NIC) newShards() (err error) {
 	n.core, err = controller.NewCore(controller.CoreConfig{
-		NIC: n.cfg, Shards: n.cfg.NIC.Shards, ShardOf: n.shardOf, Rand: n.deps.Rand, Log: n.limited.Line,
+		NIC: n.cfg, Shards: n.cfg.NIC.Shards, ShardOf: n.shardOf, Rand: n.deps.Rand, Log: n.limited.Line, Announced: n.fleet.announced,
 	})
 	if err != nil {
 		return err
@@ -309,7 +312,7 @@ func (n *NIC) Run(ctx context.Context) error {
 	if c := n.deps.Control; c != nil {
 		defer c.Close()
 	}
-	if err == nil && n.core.Peers.Len() > 0 {
+	if err == nil && (n.core.Peers.Len() > 0 || n.fleet != nil) {
 		err = n.links.Open()
 	}
 	if err != nil {
@@ -322,8 +325,10 @@ func (n *NIC) Run(ctx context.Context) error {
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
 	}
 	var threads, core, accepting sync.WaitGroup
-	n.http.ctx = ctx
-	n.http.begin(httpServers(n.cfg, n.API, n.warnings))
+	for _, h := range httpServers(n.cfg, n.API, n.warnings) {
+		s := h.listen()
+		accepting.Go(func() { h.keep(ctx, s) })
+	}
 	if n.deps.Begin != nil {
 		n.deps.Begin()
 	}
@@ -343,6 +348,10 @@ func (n *NIC) Run(ctx context.Context) error {
 	}
 	accepting.Go(func() { n.records.watchCapture(ctx, n.EndCapture) })
 	accepting.Go(func() { n.records.watchTapes(ctx) })
+	if n.fleet != nil {
+		n.fleet.api = n.API
+		accepting.Go(func() { n.fleet.run(ctx) })
+	}
 	n.log.Info("running", "host", n.cfg.NIC.Host, "uplink", n.units[0].uplink.Name(), "address", n.cfg.Uplink.Described(), "functions", n.units.functions(), "shards", len(n.units))
 	close(n.ready)
 	<-ctx.Done()
@@ -352,10 +361,6 @@ func (n *NIC) Run(ctx context.Context) error {
 		_ = a.Close()
 	}
 	accepting.Wait()
-	n.reload.Lock() // none begins others any more
-	n.http.stop()
-	n.http.serving.Wait()
-	n.reload.Unlock()
 	n.farewell()
 	if n.control != nil {
 		_ = n.control.Close()

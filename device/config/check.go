@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,7 +140,8 @@ func (c *Config) checkCM(r *report) {
 	if err := cmlink.CheckName(c.CM.Name); err != nil {
 		r.add("cm.name", err.Error(), "write the NAME of host-NAME.pem, or leave it out for nic.host")
 	}
-	if len(c.Peers) == 0 {
+	c.checkDirectory(r)
+	if len(c.Peers) == 0 && c.Directory.Etcd == nil {
 		return
 	}
 	if !c.CM.Listen.IsValid() {
@@ -147,6 +149,27 @@ func (c *Config) checkCM(r *report) {
 	}
 	if c.CM.Identity == "" {
 		r.add("cm.identity", "missing, and peers are listed", `name the folder that "vnic keys init" made for this host`)
+	}
+}
+
+func (c *Config) checkDirectory(r *report) {
+	e := c.Directory.Etcd
+	if e == nil {
+		return
+	}
+	if len(e.Endpoints) == 0 {
+		r.add("directory.etcd.endpoints", "missing", "list etcd's members, as [https://10.1.0.1:2379]")
+	}
+	for i, s := range e.Endpoints {
+		if u, err := url.Parse(s); err != nil || u.Scheme != "https" || u.Port() == "" || u.Path != "" {
+			r.add(fmt.Sprintf("directory.etcd.endpoints[%d]", i), fmt.Sprintf("%q is no member of etcd", s), "write https:// with an address and a port, as https://10.1.0.1:2379")
+		}
+	}
+	if !strings.HasPrefix(e.Prefix, "/") || strings.Trim(e.Prefix, "/") == "" {
+		r.add("directory.etcd.prefix", fmt.Sprintf("%q is no prefix of keys", e.Prefix), "write the one that vnic fleet init printed, as /vnic/lab")
+	}
+	if a := c.CM.Listen.Addr(); a.IsValid() && a.IsUnspecified() {
+		r.add("cm.listen", fmt.Sprintf("%s tells other hosts nothing, and the directory tells it to them", c.CM.Listen), "write the address at which they reach this one")
 	}
 }
 

@@ -19,6 +19,7 @@ type Config struct {
 	PSP       PSP        `yaml:"psp" doc:"encryption of packets between NICs"`
 	CM        CM         `yaml:"cm" doc:"how peers agree on connections and keys"`
 	Peers     []Peer     `yaml:"peers" doc:"the other NICs"`
+	Directory Directory  `yaml:"directory" doc:"where further peers come from (docs/fleet.md); peers alone when left out"`
 	Tenants   []Tenant   `yaml:"tenants" doc:"virtual networks as the ports of their functions see them; a tenant that is left out has the defaults"`
 	Credits   CreditTree `yaml:"credits" doc:"packet resources (Falcon §8.2.3), counted in packets and in cells of 128 bytes"`
 	Metrics   Metrics    `yaml:"metrics" doc:"the endpoint for Prometheus"`
@@ -111,6 +112,17 @@ type Peer struct {
 	Identity  string         `yaml:"identity" default:"name, in this NIC's domain" doc:"URI that its certificate must carry"`
 	Tenants   []uint32       `yaml:"tenants" use:"1 to 4294967295" default:"none" doc:"tenants that it may use; requests for others are refused and counted"`
 	Functions []PeerFunction `yaml:"functions" doc:"which of a tenant's addresses are at this peer"`
+}
+
+// Directory says where peers come from that are not listed.
+type Directory struct {
+	Etcd *Etcd `yaml:"etcd" doc:"the hosts of a fleet, by keys in etcd"`
+}
+
+// Etcd is how a NIC reaches the etcd of its fleet. It shows the certificate in cm.identity there, too.
+type Etcd struct {
+	Endpoints []string `yaml:"endpoints" default:"required" doc:"URLs of etcd's members, as https://10.1.0.1:2379"`
+	Prefix    string   `yaml:"prefix" default:"required" doc:"prefix of the fleet's keys, as /vnic/lab"`
 }
 
 // PeerFunction locates a tenant's address at a peer.

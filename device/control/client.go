@@ -54,6 +54,12 @@ func (c *Client) Peers(ctx context.Context) (v []Peer, err error) {
 	return v, err
 }
 
+// Directory asks where the NIC's peers come from.
+func (c *Client) Directory(ctx context.Context) (v Directory, err error) {
+	err = c.get(ctx, "/v1/directory", &v)
+	return v, err
+}
+
 // ChangePeer adds, changes or removes a peer, and returns the peers that there are then.
 func (c *Client) ChangePeer(ctx context.Context, change PeerChange) (v []Peer, err error) {
 	err = c.do(ctx, http.MethodPost, "/v1/peers/change", change, &v)

@@ -85,6 +85,9 @@ func (f *fake) ChangeFunction(_ context.Context, c FunctionChange) (Function, er
 	return Function{ID: c.Function, Guest: c.Set["guest"], State: c.Action}, f.err
 }
 
+func (f *fake) Directory(context.Context) (Directory, error) {
+	return Directory{Kind: "static", Refused: []Refusal{}, Problems: []string{}}, f.err
+}
 func (f *fake) Peers(context.Context) ([]Peer, error) { return f.nic.Peers, f.err }
 
 func (f *fake) ChangePeer(_ context.Context, c PeerChange) ([]Peer, error) {

@@ -191,6 +191,7 @@ func handler(life context.Context, p Provider) http.Handler {
 	}
 	get("/v1/nic", func(ctx context.Context) (any, error) { return p.NIC(ctx) })
 	get("/v1/peers", func(ctx context.Context) (any, error) { return list(p.Peers(ctx)) })
+	get("/v1/directory", func(ctx context.Context) (any, error) { return p.Directory(ctx) })
 	get("/v1/functions", func(ctx context.Context) (any, error) { return list(p.Functions(ctx)) })
 	get("/v1/connections", func(ctx context.Context) (any, error) { return list(p.Connections(ctx)) })
 	get("/v1/routes", func(ctx context.Context) (any, error) { return list(p.Routes(ctx)) })

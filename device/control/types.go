@@ -125,6 +125,37 @@ type Peer struct {
 	Note        string        `json:"note,omitempty"` // a problem, or what is waited for
 }
 
+// Directory is the answer of GET /v1/directory: where the NIC's peers come from besides its
+// configuration, and how that goes. With the kind "static" they come from there alone.
+type Directory struct {
+	Kind        string    `json:"kind"` // "etcd" or "static"
+	Name        string    `json:"name,omitempty"`
+	Endpoints   []string  `json:"endpoints,omitempty"`
+	Prefix      string    `json:"prefix,omitempty"`
+	Watching    bool      `json:"watching"`
+	Revision    int64     `json:"revision"`          // of etcd, that was seen last
+	SinceMS     int64     `json:"since_ms"`          // it watches, or does not
+	Reading     string    `json:"reading,omitempty"` // why it does not watch
+	Keeping     string    `json:"keeping,omitempty"` // why this host's record is not there
+	Hosts       int       `json:"hosts"`             // that have a record or a grant
+	Peers       int       `json:"peers"`             // of these
+	Lists       uint64    `json:"lists"`             // times that everything was read
+	Changes     uint64    `json:"changes"`           // that were seen
+	Failures    uint64    `json:"failures"`          // of reading and watching
+	Compactions uint64    `json:"compactions"`       // etcd had forgotten what was missed
+	LeasesLost  uint64    `json:"leases_lost"`
+	Yields      uint64    `json:"yields"`   // another NIC had this one's name
+	Refused     []Refusal `json:"refused"`  // claims of hosts that are not believed
+	Problems    []string  `json:"problems"` // what the directory says and this NIC could not do
+}
+
+// Refusal is a claim of a host that is not believed.
+type Refusal struct {
+	Host string `json:"host"`
+	What string `json:"what,omitempty"`
+	Why  string `json:"why"`
+}
+
 // Reloaded is the answer to POST /v1/reload: what has changed, for people; nothing is an empty list.
 type Reloaded struct {
 	Changed []string `json:"changed"`
@@ -382,6 +413,7 @@ type Provider interface {
 	// Reload reads the configuration again.
 	Reload(ctx context.Context) (Reloaded, error)
 	Peers(ctx context.Context) ([]Peer, error)
+	Directory(ctx context.Context) (Directory, error)
 	// ChangePeer returns the peers as they are after the change.
 	ChangePeer(ctx context.Context, c PeerChange) ([]Peer, error)
 	Credits(ctx context.Context) ([]CreditNode, error)

@@ -26,6 +26,8 @@ type CoreConfig struct {
 	ShardOf func(fn uint32) int // the shard that a function belongs to
 	Rand    io.Reader           // for keys and sequence numbers
 	Log     func(now vtime.Time, level slog.Level, msg string, args ...any)
+
+	Announced func() // called when functions have changed; it does not wait; nil: nobody asks
 }
 
 // Core holds the per-NIC state that shards share: the connection manager and what it knows of

@@ -101,6 +101,9 @@ func (k *Core) announce(now vtime.Time) {
 		}
 		k.untold = false
 		err = k.Manager.CM.SetEndpoints(k.endpoints())
+		if k.cfg.Announced != nil {
+			k.cfg.Announced()
+		}
 		k.gids.told(now)
 	}
 	if k.plain.untold {

@@ -37,7 +37,9 @@ type Peers struct {
 	byName map[string]*Peer
 	byID   map[cm.PeerID]*Peer
 	last   cm.PeerID
-	owners *config.Owners // of addresses that are listed for peers
+
+	followed map[string]bool // by name: those that a directory told of
+	owners   *config.Owners  // of addresses that are listed for peers
 }
 
 // Peer is another NIC.

@@ -1,0 +1,180 @@
+package cmlink
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Authority signs certificates: ca.pem with ca.key.
+type Authority struct {
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// OpenAuthority returns the authority in a folder.
+func OpenAuthority(dir string) (*Authority, error) {
+	cert, key, err := loadCA(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Authority{dir, cert, key}, nil
+}
+
+// Subject is what a certificate is for.
+type Subject struct {
+	Common   string        // for etcd, which knows its users by it
+	Identity string        // URI of a NIC; "": it is none
+	At       string        // address or name of a server; "": it is none
+	Life     time.Duration // it ends with the authority at the latest
+}
+
+// ClockSkew is how far a clock may be behind that of the authority: certificates begin so much earlier.
+const ClockSkew = 5 * time.Minute
+
+// Sign returns a certificate for a key, as PEM.
+func (a *Authority) Sign(s Subject, key crypto.PublicKey) ([]byte, error) {
+	now := time.Now()
+	c := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: s.Common}, NotBefore: now.Add(-ClockSkew), NotAfter: now.Add(s.Life),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	if c.NotBefore.Before(a.cert.NotBefore) {
+		c.NotBefore = a.cert.NotBefore
+	}
+	if c.NotAfter.After(a.cert.NotAfter) {
+		c.NotAfter = a.cert.NotAfter
+	}
+	if s.Identity != "" {
+		u, err := url.Parse(s.Identity)
+		if err != nil {
+			return nil, err
+		}
+		c.URIs = []*url.URL{u}
+	}
+	if ip := net.ParseIP(s.At); ip != nil {
+		c.IPAddresses = []net.IP{ip}
+	} else if s.At != "" {
+		c.DNSNames = []string{s.At}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, key, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate of %s: %w", s.Common, err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}
+
+// Issue makes a key with a certificate, as PEM.
+func (a *Authority) Issue(s Subject) (cert, key []byte, err error) {
+	private, key, err := NewKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, err = a.Sign(s, private.Public())
+	return cert, key, err
+}
+
+// NewKey makes a key, also as PEM.
+func NewKey() (*ecdsa.PrivateKey, []byte, error) {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(k)
+	return k, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
+}
+
+// Roots returns the certificates that are trusted where this authority is, as PEM.
+func (a *Authority) Roots() ([]byte, error) { return os.ReadFile(filepath.Join(a.dir, "ca.pem")) }
+
+// RevokeSerials adds certificates to the authority's list of revoked ones, and returns the list, as PEM.
+func (a *Authority) RevokeSerials(old []byte, serials ...*big.Int) ([]byte, error) {
+	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: a.cert.NotAfter}
+	if len(old) > 0 {
+		block, _ := pem.Decode(old)
+		if block == nil {
+			return nil, errors.New("the list of revoked certificates is no PEM")
+		}
+		was, err := x509.ParseRevocationList(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		list.Number.Add(was.Number, list.Number)
+		list.RevokedCertificateEntries = was.RevokedCertificateEntries
+	}
+	for _, s := range serials {
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: s, RevocationTime: time.Now()})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, list, a.cert, a.key)
+	return pem.EncodeToMemory(&pem.Block{Type: pemRevoked, Bytes: der}), err
+}
+
+// Replace writes another certificate of a NIC, with its key, in place of the one in a folder.
+func Replace(dir, name string, cert, key []byte) error {
+	certPath, keyPath := pairPaths(dir, name)
+	for _, f := range []struct {
+		path string
+		b    []byte
+		mode os.FileMode
+	}{{keyPath, key, 0o600}, {certPath, cert, 0o644}} {
+		if err := replaceFile(f.path, f.b, f.mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TakeRevoked writes a list of revoked certificates to a folder, if it is of the authority there and
+// another one than the one that is there.
+func TakeRevoked(dir string, list []byte) error {
+	path := revokedPath(dir)
+	if was, err := os.ReadFile(path); err == nil && bytes.Equal(was, list) {
+		return nil
+	}
+	ca, err := readCertificate(filepath.Join(dir, "ca.pem"))
+	if err != nil {
+		return err
+	}
+	block, _ := pem.Decode(list)
+	if block == nil || block.Type != pemRevoked {
+		return errors.New("it is no list of revoked certificates")
+	}
+	is, err := x509.ParseRevocationList(block.Bytes)
+	if err == nil {
+		err = is.CheckSignatureFrom(ca)
+	}
+	if err != nil {
+		return err
+	}
+	return replaceFile(path, list, 0o644)
+}
+
+// replaceFile writes a file under another name first, so that nobody reads half of it.
+func replaceFile(path string, b []byte, mode os.FileMode) error {
+	temp := path + ".new"
+	if err := os.WriteFile(temp, b, mode); err != nil {
+		return err
+	}
+	return errors.Join(giveLike(filepath.Dir(path), temp), os.Rename(temp, path))
+}
+
+// TLSCertificate returns the NIC's certificate with its key, for others than peers.
+func (id *Identity) TLSCertificate() tls.Certificate { return id.cert }
+
+// Roots returns the authorities that the NIC trusts.
+func (id *Identity) Roots() *x509.CertPool { return id.roots }

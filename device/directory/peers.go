@@ -1,0 +1,99 @@
+package directory
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/falcon-vnic/vnic/device/config"
+)
+
+// Self is what a NIC is, as far as it decides about its peers.
+type Self struct {
+	Name      string
+	Functions []Function // that it offers
+	Held      []Address  // of all its functions, also of those that are disabled
+}
+
+// has reports whether a function that the NIC offers has an address.
+func (s *Self) has(a Address) bool {
+	return slices.ContainsFunc(s.Functions, func(f Function) bool { return f.Tenant == a.Tenant && slices.Contains(f.Addresses, a.Addr) })
+}
+
+// Peers returns the peers of a NIC: the hosts that share a tenant with it, each with its addresses
+// there. A tenant is a host's if it has an address in it, or is granted one by name; so a host has its
+// links before a function is moved to it. What is refused of any host is in the second list.
+func (v *View) Peers(self *Self) (peers []config.Peer, refused []Refusal) {
+	hosts, refused := v.Decide()
+	tenants := map[uint32]bool{}
+	for _, f := range self.Functions {
+		tenants[f.Tenant] = true
+	}
+	for i := range hosts {
+		if hosts[i].Name == self.Name {
+			for _, a := range hosts[i].Granted {
+				tenants[a.Tenant] = true
+			}
+		}
+	}
+	held := map[Address]bool{}
+	for _, a := range self.Held {
+		held[a] = true
+	}
+	for i := range hosts {
+		h := &hosts[i]
+		if h.Name == self.Name {
+			continue
+		}
+		p := config.Peer{Name: h.Name, Underlay: config.Place{AddrPort: h.Underlay}, CM: h.CM}
+		for _, a := range slices.Concat(h.Addresses, h.Granted) {
+			if !tenants[a.Tenant] {
+				continue
+			}
+			if held[a] {
+				refused = append(refused, Refusal{h.Name, a.String(), "a function of this NIC has it, too", HostKey(v.prefix, h.Name)})
+				continue
+			}
+			if !slices.Contains(p.Tenants, a.Tenant) {
+				p.Tenants = append(p.Tenants, a.Tenant)
+			}
+			p.Functions = append(p.Functions, config.PeerFunction{Tenant: a.Tenant, Address: a.Addr})
+		}
+		if len(p.Tenants) > 0 {
+			slices.Sort(p.Tenants)
+			peers = append(peers, p)
+		}
+	}
+	return peers, refused
+}
+
+// Moved returns the functions of a NIC that other hosts have been granted by name: they were moved.
+func (v *View) Moved(self *Self) (list []Function) {
+	granted, _ := v.grantedByName()
+	for _, f := range self.Functions {
+		if slices.ContainsFunc(f.Addresses, func(a netip.Addr) bool {
+			to, ok := granted[Address{f.Tenant, a}]
+			return ok && to != self.Name
+		}) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// Taken returns the functions that were moved to a NIC and that it does not have yet.
+func (v *View) Taken(self *Self) (list []Taken) {
+	g := v.Grant(self.Name)
+	if g == nil || g.Revoked {
+		return nil
+	}
+	for _, t := range g.Take {
+		if len(t.Addresses) == 0 {
+			continue
+		}
+		at := Address{t.Tenant, t.Addresses[0]}
+		if !self.has(at) && g.Named(at) {
+			list = append(list, t)
+		}
+	}
+	return list
+}

@@ -1,0 +1,300 @@
+package device
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/directory"
+	"github.com/falcon-vnic/vnic/device/directory/etcd"
+	"github.com/falcon-vnic/vnic/device/underlay"
+)
+
+// fleet is a NIC's part in a fleet: it takes its peers from the directory, and tells the directory of
+// its functions.
+//
+//	directory's goroutine: View ─▶ apply: functions that were moved away are given up
+//	                                      peers ─▶ API.Follow ─▶ the core
+//	                                      functions that were moved here are taken
+//	announcing goroutine:  functions have changed ─▶ the host's record
+//
+// Both wait for the core; neither is waited for.
+type fleet struct {
+	cfg    *config.Config
+	api    *controller.API
+	links  *links
+	log    *slog.Logger
+	client *etcd.Client
+	id     string // of this run of the NIC
+	told   chan struct{}
+
+	mu       sync.Mutex
+	self     directory.Self
+	refused  []directory.Refusal
+	problems map[string]string // what could not be done, by what it was about
+	hosts    int
+	peers    int
+	renewing *ecdsa.PrivateKey // key of the certificate that was asked for
+	keyPEM   []byte            // the same
+}
+
+// newFleet returns the fleet of a NIC that has a directory.
+func newFleet(cfg *config.Config, l *links, log *slog.Logger) *fleet {
+	id := make([]byte, 8)
+	_, _ = rand.Read(id) // never fails (crypto/rand)
+	f := &fleet{cfg: cfg, links: l, log: log, id: hex.EncodeToString(id), told: make(chan struct{}, 1), problems: map[string]string{}, self: directory.Self{Name: cfg.CM.Name}}
+	e := cfg.Directory.Etcd
+	f.client = etcd.New(etcd.Config{Endpoints: e.Endpoints, Prefix: e.Prefix, Name: cfg.CM.Name, TLS: l.clientTLS, Log: log, Changed: f.apply})
+	return f
+}
+
+// certificate returns the NIC's present certificate.
+func (l *links) certificate() tls.Certificate {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.self.TLSCertificate()
+}
+
+// clientTLS returns how to speak to etcd with the NIC's present certificate.
+func (l *links) clientTLS() *tls.Config {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return etcd.TLS(l.self.TLSCertificate(), l.self.Roots())
+}
+
+// announced says that the NIC's functions have changed. It never waits: the core calls it.
+func (f *fleet) announced() {
+	if f == nil {
+		return
+	}
+	select {
+	case f.told <- struct{}{}:
+	default:
+	}
+}
+
+// run takes part in the fleet until ctx is done.
+func (f *fleet) run(ctx context.Context) {
+	var announcing sync.WaitGroup
+	announcing.Go(func() {
+		renew := time.NewTimer(f.untilRenewal())
+		defer renew.Stop()
+		for {
+			select {
+			case <-f.told:
+				f.announce(ctx)
+			case <-renew.C:
+				f.askForRenewal(ctx)
+				renew.Reset(min(max(f.untilRenewal(), renewPause), time.Hour))
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	f.announced()
+	if err := f.client.Run(ctx); err != nil { // the configuration's check knows the same rules
+		f.log.Error("directory: not used", "err", err)
+	}
+	announcing.Wait()
+}
+
+// announce writes the NIC's functions to its record, and has the peers looked at again: a NIC has
+// those that share a tenant with it.
+func (f *fleet) announce(ctx context.Context) {
+	offered, held, err := f.api.Offered()
+	if err != nil {
+		return // the NIC ends
+	}
+	f.mu.Lock()
+	f.self.Functions, f.self.Held = offered, held
+	f.mu.Unlock()
+	f.client.Record(directory.Host{Instance: f.id, Underlay: place(&f.cfg.Uplink).String(), CM: f.cfg.CM.Listen.String(), Version: Version, Functions: offered})
+	f.client.Look(ctx, f.apply)
+}
+
+// place returns where peers send packets to the NIC.
+func place(u *config.Uplink) netip.AddrPort {
+	if u.Type == config.UplinkUDP {
+		return u.Listen
+	}
+	return netip.AddrPortFrom(u.Own(), underlay.SealedPort)
+}
+
+// apply makes the NIC's peers and functions what the directory says.
+func (f *fleet) apply(v *directory.View) {
+	f.mu.Lock()
+	self := f.self
+	f.mu.Unlock()
+	problems := map[string]string{}
+	for _, gone := range v.Moved(&self) {
+		if err := f.api.GiveUp(gone.Name); err != nil {
+			problems[gone.Name] = fmt.Sprintf("it was moved to another host and is not given up: %v", err)
+			continue
+		}
+		f.log.Info("directory: a function was moved to another host", "function", gone.Name)
+		self.Functions = slices.DeleteFunc(slices.Clone(self.Functions), func(o directory.Function) bool { return o.Name == gone.Name })
+		self.Held = slices.DeleteFunc(slices.Clone(self.Held), func(a directory.Address) bool {
+			return a.Tenant == gone.Tenant && slices.Contains(gone.Addresses, a.Addr)
+		})
+	}
+	peers, refused := v.Peers(&self)
+	left, err := f.api.Follow(peers)
+	if err != nil {
+		problems["peers"] = err.Error()
+	}
+	for name, err := range left {
+		problems["peer "+name] = err.Error()
+	}
+	for _, t := range v.Taken(&self) {
+		set := map[string]string{"tenant": fmt.Sprint(t.Tenant), "address": t.Addresses[0].String()}
+		if t.MAC != "" {
+			set["mac"] = t.MAC
+		}
+		maps.Copy(set, t.Set)
+		if err := f.change(t.Function, control.FunctionChange{Action: "enable", Set: set}); err != nil {
+			problems[t.Function] = fmt.Sprintf("it was moved here from %s and is not taken: %v", t.From, err)
+			continue
+		}
+		f.log.Info("directory: a function was moved here", "function", t.Function, "from", t.From, "tenant", t.Tenant, "address", t.Addresses[0])
+	}
+	if err := errors.Join(f.takeRevoked(v), f.takeCertificate(v)); err != nil {
+		problems["certificates"] = err.Error()
+	}
+	f.report(v, len(peers)-len(left), refused, problems)
+}
+
+// renewPause is the least time between two requests for another certificate.
+const renewPause = 5 * time.Second
+
+// untilRenewal returns when half of the life of the NIC's certificate is over.
+func (f *fleet) untilRenewal() time.Duration {
+	leaf := f.links.certificate().Leaf
+	return time.Until(leaf.NotAfter.Add(-max(leaf.NotAfter.Sub(leaf.NotBefore)-cmlink.ClockSkew, 0) / 2))
+}
+
+// askForRenewal asks for another certificate, with a key that is made here.
+func (f *fleet) askForRenewal(ctx context.Context) {
+	if f.untilRenewal() > 0 {
+		return
+	}
+	key, text, err := cmlink.NewKey()
+	var csr []byte
+	if err == nil {
+		csr, err = x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	}
+	if err == nil {
+		f.mu.Lock()
+		f.renewing, f.keyPEM = key, text
+		f.mu.Unlock()
+		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		err = f.client.Put(limited, directory.RenewKey(directory.Prefix(f.cfg.Directory.Etcd.Prefix), f.cfg.CM.Name), string(csr))
+	}
+	if err != nil {
+		f.log.Warn("directory: no other certificate was asked for", "err", err, "ends", f.links.certificate().Leaf.NotAfter)
+	}
+}
+
+// takeCertificate takes over the certificate that was asked for, when it is there.
+func (f *fleet) takeCertificate(v *directory.View) error {
+	f.mu.Lock()
+	key, text := f.renewing, f.keyPEM
+	f.mu.Unlock()
+	cert := v.Certificate(f.cfg.CM.Name)
+	if key == nil || cert == "" {
+		return nil
+	}
+	if _, err := tls.X509KeyPair([]byte(cert), text); err != nil {
+		return nil // it is that of an earlier request
+	}
+	if err := cmlink.Replace(f.cfg.CM.Identity, f.cfg.CM.Name, []byte(cert), text); err != nil {
+		return fmt.Errorf("another certificate is there and cannot be written to cm.identity: %w", err)
+	}
+	is, err := f.links.newIdentity()
+	if err != nil || is == nil {
+		return err
+	}
+	f.links.use(is)
+	f.client.Redial()
+	f.mu.Lock()
+	f.renewing, f.keyPEM = nil, nil
+	f.mu.Unlock()
+	f.log.Info("directory: the NIC has another certificate", "ends", is.Ends())
+	return nil
+}
+
+// takeRevoked writes the fleet's list of revoked certificates to cm.identity, where the links watch it.
+func (f *fleet) takeRevoked(v *directory.View) error {
+	a, err := v.Authority()
+	if err != nil || a.Revoked == "" {
+		return nil // the fleet has no such list yet
+	}
+	if err := cmlink.TakeRevoked(f.cfg.CM.Identity, []byte(a.Revoked)); err != nil {
+		return fmt.Errorf("the list of revoked certificates is not taken: %w", err)
+	}
+	return nil
+}
+
+func (f *fleet) change(function string, c control.FunctionChange) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c.Function = function
+	_, err := f.api.ChangeFunction(ctx, c)
+	return err
+}
+
+// report keeps what the status shows, and logs problems that are new.
+func (f *fleet) report(v *directory.View, peers int, refused []directory.Refusal, problems map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, what := range slices.Sorted(maps.Keys(problems)) {
+		if f.problems[what] != problems[what] {
+			f.log.Warn("directory: not done", "what", what, "reason", problems[what])
+		}
+	}
+	f.hosts, f.peers, f.refused, f.problems = len(v.Names()), peers, refused, problems
+}
+
+// status describes the fleet as the NIC sees it.
+func (f *fleet) status() control.Directory {
+	st := f.client.Status()
+	e := f.cfg.Directory.Etcd
+	d := control.Directory{
+		Kind: "etcd", Name: f.cfg.CM.Name, Endpoints: e.Endpoints, Prefix: directory.Prefix(e.Prefix), Watching: st.Watching, Revision: st.Revision, SinceMS: max(st.Now-st.Since, 0) / int64(time.Millisecond),
+		Reading: st.Reading, Keeping: st.Keeping, Lists: st.Lists, Changes: st.Changes, Failures: st.Failures, Compactions: st.Compactions, LeasesLost: st.LeasesLost, Yields: st.Yields,
+		Refused: []control.Refusal{}, Problems: []string{},
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d.Hosts, d.Peers = f.hosts, f.peers
+	for _, r := range f.refused {
+		d.Refused = append(d.Refused, control.Refusal{Host: r.Host, What: r.What, Why: r.Why})
+	}
+	for _, what := range slices.Sorted(maps.Keys(f.problems)) {
+		d.Problems = append(d.Problems, what+": "+f.problems[what])
+	}
+	return d
+}
+
+// Directory describes where the NIC's peers come from. It implements control.Provider.
+func (n *NIC) Directory(context.Context) (control.Directory, error) {
+	if n.fleet == nil {
+		return control.Directory{Kind: "static", Peers: len(n.cfg.Peers), Refused: []control.Refusal{}, Problems: []string{}}, nil
+	}
+	return n.fleet.status(), nil
+}
