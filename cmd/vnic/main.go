@@ -13,6 +13,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/doctor"
 	"github.com/falcon-vnic/vnic/cmd/vnic/explain"
+	"github.com/falcon-vnic/vnic/cmd/vnic/fleet"
 	"github.com/falcon-vnic/vnic/cmd/vnic/guest"
 	"github.com/falcon-vnic/vnic/cmd/vnic/image"
 	"github.com/falcon-vnic/vnic/cmd/vnic/inject"
@@ -51,7 +52,7 @@ func main() {
 // command returns the whole command tree.
 func command() *cobra.Command {
 	return cli.Root(thisVersion().Version,
-		run.Command(), run.WaitCommand(), run.UpgradeCommand(), run.ReloadCommand(), doctor.Command(run.CheckMachine), demo.Command(), lab.Command(), keys.Command(), show.Command(), show.TopCommand(), vf.Command(), peer.Command(),
+		run.Command(), run.WaitCommand(), run.UpgradeCommand(), run.ReloadCommand(), doctor.Command(run.CheckMachine), demo.Command(), lab.Command(), keys.Command(), show.Command(), show.TopCommand(), vf.Command(), peer.Command(), fleet.Command(),
 		inject.Command(), show.CaptureCommand(), show.TraceCommand(), sim.Command(), qemu.Command(), image.Command(), guest.Command(),
 		guest.ConformCommand(), explain.Command(), versionCommand(),
 	)

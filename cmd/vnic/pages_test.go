@@ -141,6 +141,13 @@ func TestTheTutorialOfBringingUpADriverIsTrue(t *testing.T) {
 	vnictest.RequireIn(t, said, "service: memory", "the memory has", "cqe_written", "status 10", "WCRemAccessErr", "cqe-error", "status")
 }
 
+// TestTheFleetPageIsTrue runs docs/fleet.md as it stands: ten hosts from nothing.
+func TestTheFleetPageIsTrue(t *testing.T) {
+	vnictest.RequireEtcd(t)
+	said := runPage(t, "fleet.md")
+	vnictest.RequireIn(t, said, "fleet lab", "host10: joined lab", "3 received", "HOST", "host1 here", "host10 here", "192.168.100.10", "watching", "10 hosts, of which 9 are peers", "record there")
+}
+
 // TestLongQuickStart runs docs/quickstart.md as it stands.
 func TestLongQuickStart(t *testing.T) {
 	if testing.Short() {

@@ -1,0 +1,289 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/directory"
+)
+
+func contains(list []netip.Addr, a netip.Addr) bool { return slices.Contains(list, a) }
+
+// errUnknownHost is returned for a host that has no grant.
+func errUnknownHost(v *directory.View, name string) error {
+	return fmt.Errorf("host %s: there is none; there are %s", name, strings.Join(v.Names(), ", "))
+}
+
+func allowCommand() *cobra.Command {
+	var f folder
+	var drop bool
+	cmd := &cobra.Command{
+		Use: "allow NAME TENANT[:ADDRESS] ...", Short: "change what a host may have",
+		Long: `Allows a host more addresses, or with --drop fewer. A tenant without an address stands
+for any of its addresses that no other host is granted or has. What a host has and may
+no longer have, its peers drop at once, with the connections.`,
+		Example: "  vnic fleet allow rack1 1:192.168.100.22 2\n  vnic fleet allow --drop rack1 2",
+		Args:    cli.Arguments(2, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := parseAllowed(args[1:])
+			if err != nil {
+				return err
+			}
+			var g directory.Grant
+			err = f.with(cmd, userOperator, func(ctx context.Context, k *clientv3.Client) (err error) {
+				g, err = f.changeGrant(ctx, k, args[0], func(v *directory.View, g *directory.Grant, there bool) error {
+					if !there {
+						return errUnknownHost(v, args[0])
+					}
+					for _, a := range list {
+						if drop {
+							g.Drop(a)
+						} else {
+							g.Add(a)
+						}
+					}
+					return nil
+				})
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return f.print(cmd, g, "%s: may have %s\n", args[0], allowedText(&g))
+		},
+	}
+	cmd.Flags().BoolVar(&drop, "drop", false, "take these from what the host may have")
+	f.flags(cmd.Flags())
+	return cmd
+}
+
+func allowedText(g *directory.Grant) string {
+	if g.Revoked {
+		return "nothing"
+	}
+	var list []string
+	for _, t := range g.Allow {
+		if len(t.Addresses) == 0 {
+			list = append(list, fmt.Sprintf("%d:any", t.Tenant))
+		}
+		for _, a := range t.Addresses {
+			list = append(list, directory.Address{Tenant: t.Tenant, Addr: a}.String())
+		}
+	}
+	if len(list) == 0 {
+		return "nothing"
+	}
+	return strings.Join(list, ",")
+}
+
+func revokeCommand() *cobra.Command {
+	var f folder
+	cmd := &cobra.Command{
+		Use: "revoke NAME", Short: "put a host out: its links, connections and certificate end",
+		Long: `Puts a host out. Every NIC ends its link, connections, tunnels and keys with the host
+when it hears of it, and takes none of its certificates any more; etcd no longer knows
+it. To let it in again: vnic fleet grant.`,
+		Args: cli.Arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := f.with(cmd, userRoot, func(ctx context.Context, k *clientv3.Client) error { return f.revoke(ctx, k, args[0]) })
+			if err != nil {
+				return err
+			}
+			return f.print(cmd, map[string]any{"name": args[0], "revoked": true}, "%s: revoked\n", args[0])
+		},
+	}
+	f.flags(cmd.Flags())
+	return cmd
+}
+
+func (f *folder) revoke(ctx context.Context, k *clientv3.Client, name string) error {
+	_, err := f.changeGrant(ctx, k, name, func(v *directory.View, g *directory.Grant, there bool) error {
+		if !there {
+			return errUnknownHost(v, name)
+		}
+		*g = directory.Grant{Allow: []directory.Allowed{}, Revoked: true}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := k.UserDelete(ctx, userHost+name); err != nil {
+		return fmt.Errorf("its grant is revoked, and it is still a user of etcd: %w", err)
+	}
+	if _, err := k.Delete(ctx, directory.HostKey(f.is.Prefix, name)); err != nil {
+		return err
+	}
+	return f.revokeCertificate(ctx, k, name)
+}
+
+// revokeCertificate adds a host's certificate to the list of those that are revoked.
+func (f *folder) revokeCertificate(ctx context.Context, k *clientv3.Client, name string) error {
+	got, err := k.Get(ctx, directory.CertKey(f.is.Prefix, name))
+	if err != nil || len(got.Kvs) == 0 {
+		return err
+	}
+	cert, err := certificateOf(string(got.Kvs[0].Value))
+	if err != nil {
+		return err
+	}
+	a, err := cmlink.OpenAuthority(f.dir)
+	if err != nil {
+		return err
+	}
+	key := directory.AuthorityKey(f.is.Prefix)
+	for {
+		r, err := k.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		if len(r.Kvs) == 0 {
+			return errors.New("the fleet has no authority: vnic fleet init")
+		}
+		is, err := directory.ParseAuthority(r.Kvs[0].Value)
+		if err != nil {
+			return err
+		}
+		list, err := a.RevokeSerials([]byte(is.Revoked), cert.SerialNumber)
+		if err != nil {
+			return err
+		}
+		is.Revoked = string(list)
+		done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", r.Kvs[0].ModRevision)).Then(
+			clientv3.OpPut(key, directory.Encode(is)), clientv3.OpDelete(directory.CertKey(f.is.Prefix, name))).Commit()
+		if err != nil || done.Succeeded {
+			return err
+		}
+	}
+}
+
+const moveLong = `Moves a function with its addresses to another host: FUNCTION is HOST/pf0.vf1 or
+TENANT:ADDRESS. The hosts do the rest at once: the one that has the function disables it,
+the other one gives tenant, address and MAC to its function of the same number, or that
+of --as, and enables it. All other hosts send to the new place as soon as they hear.
+
+Plain IP goes on: a TCP connection lives, if its end does. RDMA connections end cleanly,
+and programs connect again, to the same address. Settings that the new function needs,
+such as a port or a guest, are given by --set, as for vnic vf set.`
+
+func moveCommand() *cobra.Command {
+	var f folder
+	var as string
+	var settings []string
+	cmd := &cobra.Command{
+		Use: "move FUNCTION HOST", Short: "move a function with its addresses to another host", Long: moveLong, Args: cli.Arguments(2, 2),
+		Example: "  vnic fleet move rack1/pf0.vf1 rack2\n  vnic fleet move 1:192.168.100.21 rack2 --as pf0.vf4 --set guest=unix:bare",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set := map[string]string{}
+			for _, s := range settings {
+				key, value, ok := strings.Cut(s, "=")
+				if !ok {
+					return cli.Usagef("--set %q: write KEY=VALUE, as guest=unix:bare", s)
+				}
+				set[key] = value
+			}
+			var t directory.Taken
+			err := f.with(cmd, userOperator, func(ctx context.Context, k *clientv3.Client) (err error) {
+				t, err = f.move(ctx, k, args[0], args[1], as, set)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return f.print(cmd, t, "%d:%s: from %s to %s/%s\n", t.Tenant, t.Addresses[0], t.From, args[1], t.Function)
+		},
+	}
+	cmd.Flags().StringVar(&as, "as", "", "`function` of the new host, as pf0.vf2 (default: the same number)")
+	cmd.Flags().StringArrayVar(&settings, "set", nil, "`KEY=VALUE`, a setting of the function there, as for vnic vf set; again for more")
+	f.flags(cmd.Flags())
+	return cmd
+}
+
+// move moves a function by one transaction on both grants.
+func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as string, set map[string]string) (t directory.Taken, err error) {
+	for {
+		v, _, err := f.view(ctx, k)
+		if err != nil {
+			return t, err
+		}
+		from, fn, err := find(v, what)
+		if err != nil {
+			return t, err
+		}
+		if from == to {
+			return t, fmt.Errorf("%s is at %s already", what, to)
+		}
+		source, was, err := f.readGrant(ctx, k, from)
+		if err != nil {
+			return t, err
+		}
+		target, is, err := f.readGrant(ctx, k, to)
+		switch {
+		case err != nil:
+			return t, err
+		case is == 0:
+			return t, errUnknownHost(v, to)
+		case target.Revoked:
+			return t, fmt.Errorf("host %s is revoked", to)
+		case v.Host(to) == nil:
+			return t, fmt.Errorf("host %s has no record: its NIC does not run, or is cut off from etcd", to)
+		}
+		t = directory.Taken{Function: fn.Name, MAC: fn.MAC, Tenant: fn.Tenant, Addresses: fn.Addresses, From: from, Set: set}
+		if as != "" {
+			t.Function = as
+		}
+		for _, a := range fn.Addresses {
+			at := directory.Address{Tenant: fn.Tenant, Addr: a}
+			source.Drop(at)
+			target.Add(at)
+		}
+		moved := func(o directory.Taken) bool { return o.Tenant == t.Tenant && slices.Equal(o.Addresses, t.Addresses) }
+		source.Take = slices.DeleteFunc(source.Take, moved)
+		target.Take = append(slices.DeleteFunc(target.Take, func(o directory.Taken) bool { return moved(o) || o.Function == t.Function }), t)
+		a, b := directory.GrantKey(f.is.Prefix, from), directory.GrantKey(f.is.Prefix, to)
+		done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(a), "=", was), clientv3.Compare(clientv3.ModRevision(b), "=", is)).Then(
+			clientv3.OpPut(a, directory.Encode(source)), clientv3.OpPut(b, directory.Encode(target))).Commit()
+		if err != nil || done.Succeeded {
+			return t, err
+		}
+	}
+}
+
+// find returns the host that has a function, and the function.
+func find(v *directory.View, what string) (host string, fn directory.Function, err error) {
+	name, function, byName := strings.Cut(what, "/")
+	var at directory.Address
+	if !byName {
+		if at, err = directory.ParseAddress(what); err != nil {
+			return "", fn, cli.Usagef("%q: write HOST/pf0.vf1 or TENANT:ADDRESS", what)
+		}
+	}
+	peers, _ := v.Decide()
+	for _, p := range peers {
+		for _, f := range v.Host(p.Name).Functions {
+			is := byName && p.Name == name && f.Name == function
+			if !byName && f.Tenant == at.Tenant && contains(f.Addresses, at.Addr) && slices.Contains(p.Addresses, at) {
+				is = true
+			}
+			if !is {
+				continue
+			}
+			f.Addresses = slices.DeleteFunc(slices.Clone(f.Addresses), func(a netip.Addr) bool {
+				return !slices.Contains(p.Addresses, directory.Address{Tenant: f.Tenant, Addr: a})
+			})
+			if len(f.Addresses) == 0 {
+				return "", fn, fmt.Errorf("%s/%s has no address that it may have", p.Name, f.Name)
+			}
+			return p.Name, f, nil
+		}
+	}
+	return "", fn, fmt.Errorf("no host has %s; vnic fleet functions lists what there is", what)
+}

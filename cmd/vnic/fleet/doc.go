@@ -1,0 +1,13 @@
+// Package fleet is vnic fleet: hosts that find each other by etcd.
+//
+//	init ─▶ folder: authority, certificates of etcd and of operators ─▶ etcd: roles, authority
+//	grant ─▶ grants/NAME, a user for the host, a token        watch --sign: signs for whoever has one
+//	join: token ─▶ request ─▶ signed certificate
+//	allow, revoke, move ─▶ grants                              hosts, functions, watch ◀─ everything
+//
+// What a host reads and what it may write is etcd's to hold, by roles; who has what is decided by
+// package directory, in each NIC and here alike.
+//
+// Each change of a record is a transaction on what was read before, so that two operators do not undo
+// each other's work.
+package fleet

@@ -1,0 +1,357 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/directory"
+	"github.com/falcon-vnic/vnic/device/directory/etcd"
+)
+
+func TestMain(m *testing.M) { vnictest.Main(m) }
+
+// world is a fleet with an etcd of one member.
+type world struct {
+	t   *testing.T
+	dir string
+	folder
+	endpoint string
+	member   *vnictest.Member
+	apart    bool // commands are processes, so that they are in the namespace of the test's thread
+}
+
+// newWorld makes a fleet as docs/fleet.md does.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	vnictest.RequireEtcd(t)
+	w := &world{t: t, dir: filepath.Join(t.TempDir(), "fleet"), endpoint: vnictest.FreeEndpoint(t)}
+	w.make()
+	return w
+}
+
+func (w *world) make() {
+	t := w.t
+	t.Helper()
+	if out := w.must("init", "--endpoint", w.endpoint); !strings.Contains(out, "etcd --config-file") {
+		t.Fatal(out)
+	}
+	w.member = vnictest.StartEtcd(t, filepath.Join(w.dir, "etcd-1.yaml"), "")
+	w.must("init")
+	w.folder.dir = w.dir
+	if err := w.open(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) run(args ...string) (string, error) {
+	w.t.Helper()
+	if args[0] != "join" && args[0] != "status" {
+		args = append(args, "--dir", w.dir)
+	}
+	if w.apart {
+		out, said, code := vnictest.Run(w.t, append([]string{"fleet"}, args...)...)
+		if code != 0 {
+			return out, errors.New(said)
+		}
+		return out, nil
+	}
+	return vnictest.Here(w.t, Command(), args...)
+}
+
+func (w *world) must(args ...string) string {
+	w.t.Helper()
+	out, err := w.run(args...)
+	if err != nil {
+		w.t.Fatalf("vnic fleet %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// fails runs a command that must fail, saying what is given.
+func (w *world) fails(want string, args ...string) {
+	w.t.Helper()
+	out, err := w.run(args...)
+	if err == nil || !strings.Contains(err.Error(), want) {
+		w.t.Errorf("vnic fleet %v: %v, want %q\n%s", args, err, want, out)
+	}
+}
+
+// signs has somebody sign until the test ends.
+func (w *world) signs(life time.Duration) *lines {
+	out := &lines{}
+	ctx, cancel := context.WithCancel(context.Background())
+	k, err := w.dial(userRoot)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var done sync.WaitGroup
+	done.Go(func() { _ = (&watcher{folder: &w.folder, k: k, sign: true, life: life, out: out}).run(ctx) })
+	w.t.Cleanup(func() { cancel(); done.Wait(); _ = k.Close() })
+	return out
+}
+
+// lines is a buffer for several goroutines.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(b) }
+
+func (l *lines) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
+
+// as returns a client of etcd with a host's certificate.
+func (w *world) as(keys, name string) *clientv3.Client {
+	w.t.Helper()
+	id, err := cmlink.Load(keys, name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	k, err := etcd.Dial(w.is.Endpoints, etcd.TLS(id.TLSCertificate(), id.Roots()))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = k.Close() })
+	return k
+}
+
+func (w *world) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), vnictest.Limit)
+	w.t.Cleanup(cancel)
+	return ctx
+}
+
+// TestAHostJoinsByATokenOnce: a token is good once and for a while, and only for who has it; what is
+// wrong is said.
+func TestAHostJoinsByATokenOnce(t *testing.T) {
+	w := newWorld(t)
+	w.signs(hostLife)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.token")
+	w.must("grant", "a", "--allow", "1:10.0.0.1", "--token", file)
+	if out := w.must("hosts"); !strings.Contains(out, "new") || !strings.Contains(out, "1:10.0.0.1") {
+		t.Error(out)
+	}
+	keys := filepath.Join(dir, "a")
+	if out := w.must("join", "--token", file, "--dir", keys); !strings.Contains(out, "directory: {etcd: {endpoints: ["+w.endpoint+"], prefix: /vnic/lab}}") {
+		t.Error(out)
+	}
+	id, err := cmlink.Load(keys, "a")
+	if err != nil || id.URI() != "vnic://lab/host/a" {
+		t.Fatal(id, err)
+	}
+	w.fails("is not overwritten", "join", "--token", file, "--dir", keys)
+	w.fails("the token was used before", "join", "--token", file, "--dir", filepath.Join(dir, "other"))
+
+	w.must("grant", "b", "--token", file, "--life", "1s")
+	vnictest.Eventually(t, "the end of the token's life", func() error {
+		_, err := readToken(nil, file)
+		if err == nil {
+			return fmt.Errorf("it is still good")
+		}
+		return nil
+	})
+	w.fails("the token's life ended", "join", "--token", file, "--dir", filepath.Join(dir, "b"))
+	// A host whose clock is behind is told by etcd.
+	var id2 string
+	w.change(file, func(t *token) { t.Ends, id2 = time.Now().Add(time.Hour), t.ID })
+	k, err := w.dial(userRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	vnictest.Eventually(t, "the end of the lease", func() error {
+		if r, err := k.Get(w.ctx(), w.tokenKey(id2)); err != nil || len(r.Kvs) > 0 {
+			return fmt.Errorf("the token is there: %v", err)
+		}
+		return nil
+	})
+	w.fails("the token's life is over", "join", "--token", file, "--dir", filepath.Join(dir, "b"))
+	w.must("grant", "b", "--token", file)
+	w.change(file, func(t *token) { t.Name = "a" })
+	w.fails("was not made by who has the token", "join", "--token", file, "--dir", filepath.Join(dir, "b"))
+	if err := os.WriteFile(file, []byte("eyJuYW1lIjo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.fails("no token of vnic fleet grant", "join", "--token", file)
+}
+
+// change rewrites a token.
+func (w *world) change(file string, f func(*token)) {
+	w.t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text, _ := base64.StdEncoding.DecodeString(strings.TrimSpace(string(b)))
+	var is token
+	if err := json.Unmarshal(text, &is); err != nil {
+		w.t.Fatal(err)
+	}
+	f(&is)
+	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString([]byte(directory.Encode(is)))), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// joins lets a host in and returns its folder.
+func (w *world) joins(name string, allow ...string) string {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	args := []string{"grant", name, "--token", filepath.Join(dir, "token")}
+	for _, a := range allow {
+		args = append(args, "--allow", a)
+	}
+	w.must(args...)
+	keys := filepath.Join(dir, "keys")
+	w.must("join", "--token", filepath.Join(dir, "token"), "--dir", keys)
+	return keys
+}
+
+// TestARoleHoldsWhatAHostMayWrite: with its certificate a host writes its own record and no other, and
+// reads nothing beside the fleet; a stranger gets nowhere; a revoked host neither.
+func TestARoleHoldsWhatAHostMayWrite(t *testing.T) {
+	w := newWorld(t)
+	w.signs(hostLife)
+	keys := w.joins("a", "1")
+	w.joins("b", "1")
+	k := w.as(keys, "a")
+	p := w.is.Prefix
+	if _, err := k.Put(w.ctx(), directory.HostKey(p, "a"), "{}"); err != nil {
+		t.Error(err)
+	}
+	for _, key := range []string{directory.HostKey(p, "b"), directory.HostKey(p, "ab"), directory.GrantKey(p, "a"), directory.AuthorityKey(p), directory.CertKey(p, "a"), w.tokenKey("x"), "/vnic/other/hosts/a"} {
+		if _, err := k.Put(w.ctx(), key, "{}"); err == nil || !strings.Contains(etcd.Explain(err).Error(), "lets this certificate not do that") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	for _, key := range []string{directory.Aside(p), "/vnic/other/"} {
+		if _, err := k.Get(w.ctx(), key, clientv3.WithPrefix()); err == nil {
+			t.Errorf("%s is read", key)
+		}
+	}
+	other := t.TempDir()
+	if err := cmlink.Init(other, "lab", []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	id, err := cmlink.Load(other, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := cmlink.Load(keys, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := etcd.Dial(w.is.Endpoints, etcd.TLS(id.TLSCertificate(), own.Roots()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	short, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	_, err = stranger.Get(short, p)
+	err = etcd.Explain(etcd.Why(short, err, w.is.Endpoints, etcd.TLS(id.TLSCertificate(), own.Roots())))
+	if err == nil || !strings.Contains(err.Error(), "etcd refuses this certificate") {
+		t.Errorf("a certificate of another authority: %v", err)
+	}
+	w.must("revoke", "a")
+	vnictest.Eventually(t, "the end of its rights", func() error {
+		if _, err := k.Get(w.ctx(), p); err == nil {
+			return fmt.Errorf("a revoked host reads")
+		}
+		return nil
+	})
+	if out := w.must("hosts"); !strings.Contains(out, "revoked") {
+		t.Error(out)
+	}
+	w.fails("there is none", "revoke", "c")
+}
+
+// TestGrantsAreEachForOneHost: an address is granted to one host alone, allow adds and drops, and move
+// changes both grants at once.
+func TestGrantsAreEachForOneHost(t *testing.T) {
+	w := newWorld(t)
+	w.must("grant", "a", "--allow", "1:10.0.0.1")
+	w.fails("is granted to a", "grant", "b", "--allow", "1:10.0.0.1")
+	w.must("grant", "b", "--allow", "1:10.0.0.2")
+	w.fails("is granted to b", "allow", "a", "1:10.0.0.2")
+	w.fails("there is none; there are a, b", "allow", "c", "1:10.0.0.2")
+	w.fails(`"1:x": write TENANT`, "allow", "a", "1:x")
+	w.must("allow", "a", "1:10.0.0.3", "2")
+	w.must("allow", "--drop", "a", "1:10.0.0.1")
+	if out := w.must("hosts"); !strings.Contains(out, "1:10.0.0.3,2:any") {
+		t.Error(out)
+	}
+	w.fails("no host has", "move", "1:10.0.0.3", "b")
+	k, err := w.dial(userOperator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	for i, name := range []string{"a", "b"} {
+		h := directory.Host{Underlay: fmt.Sprintf("10.9.0.%d:1000", i+1), CM: "10.9.0.1:7471", Functions: []directory.Function{}}
+		if name == "a" {
+			fn := directory.Function{Name: "pf0.vf1", MAC: "02:00:00:00:00:01", Tenant: 1}
+			a, _ := directory.ParseAddress("1:10.0.0.3")
+			fn.Addresses = append(fn.Addresses, a.Addr)
+			h.Functions = append(h.Functions, fn)
+		}
+		if _, err := k.Put(w.ctx(), directory.HostKey(w.is.Prefix, name), directory.Encode(h)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := w.must("functions"); !strings.Contains(out, "10.0.0.3") || !strings.Contains(out, "pf0.vf1") {
+		t.Error(out)
+	}
+	if out := w.must("move", "a/pf0.vf1", "b", "--as", "pf0.vf4"); out != "1:10.0.0.3: from a to b/pf0.vf4\n" {
+		t.Error(out)
+	}
+	if out := w.must("hosts"); !strings.Contains(out, "it is granted to b") {
+		t.Error(out)
+	}
+}
+
+// TestEtcdThatDoesNotKnowUsSaysSo: what is wrong with a prefix or an endpoint is said.
+func TestEtcdThatDoesNotKnowUsSaysSo(t *testing.T) {
+	w := newWorld(t)
+	w.signs(hostLife)
+	keys := w.joins("a", "1")
+	id, err := cmlink.Load(keys, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := func(endpoint, prefix, want string) {
+		t.Helper()
+		c := etcd.New(etcd.Config{Endpoints: []string{endpoint}, Prefix: prefix, Name: "a", TLS: func() *tls.Config { return etcd.TLS(id.TLSCertificate(), id.Roots()) }})
+		ctx, cancel := context.WithCancel(context.Background())
+		var done sync.WaitGroup
+		done.Go(func() { _ = c.Run(ctx) })
+		defer done.Wait()
+		defer cancel()
+		vnictest.Eventually(t, want, func() error {
+			if st := c.Status(); st.Watching || !strings.Contains(st.Reading, want) {
+				return fmt.Errorf("%+v", st)
+			}
+			return nil
+		})
+	}
+	says(w.endpoint, "/vnic/other", "the prefix is another fleet's")
+	says(vnictest.FreeEndpoint(t), w.is.Prefix, "etcd is not reached")
+	other := newWorld(t)
+	says(other.endpoint, w.is.Prefix, "another authority than ca.pem")
+}

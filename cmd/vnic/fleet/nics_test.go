@@ -1,0 +1,451 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
+	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/netns"
+	"github.com/falcon-vnic/vnic/device/tap"
+)
+
+// hostsOf is a fleet of NIC processes in one namespace, with addresses of the loopback as their
+// network. Each has a function at 192.168.50.N of tenant 1, whose port is in a guest, a namespace.
+type hostsOf struct {
+	*world
+	run   string
+	hosts []*hostNIC
+}
+
+type hostNIC struct {
+	*hostsOf
+	i       int
+	name    string
+	keys    string
+	control string
+	guest   *netns.Space
+	p       *labkit.Process
+	echoes  func() // ends echo
+}
+
+// inFleet calls f with a fleet of some hosts, whose NICs do not run yet.
+func inFleet(t *testing.T, hosts int, f func(w *hostsOf)) {
+	t.Helper()
+	inFleetSigning(t, hosts, hostLife, f)
+}
+
+// inFleetSigning is inFleet with certificates that are good for a while.
+func inFleetSigning(t *testing.T, hosts int, life time.Duration, f func(w *hostsOf)) {
+	t.Helper()
+	vnictest.RequireRoot(t)
+	vnictest.RequireEtcd(t)
+	vnictest.Program(t)
+	run, err := os.MkdirTemp("", "vnic-fleet-") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(run) })
+	netns.Run(t, func() {
+		addresses := []string{"127.0.0.1/8", "10.98.200.1/16"}
+		for i := range hosts {
+			addresses = append(addresses, fmt.Sprintf("10.98.0.%d/16", i+1))
+		}
+		if err := netns.Up("lo", addresses...); err != nil {
+			t.Fatal(err)
+		}
+		w := &hostsOf{world: &world{t: t, dir: filepath.Join(t.TempDir(), "fleet"), endpoint: "https://10.98.200.1:2379", apart: true}, run: run}
+		w.make()
+		signer, err := labkit.Start("signer", run+"/signer.log", vnictest.Program(t), "fleet", "watch", "--sign", "--life", life.String(), "--dir", w.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer signer.Stop(10 * time.Second)
+		defer w.end()
+		for i := range hosts {
+			h := &hostNIC{hostsOf: w, i: i, name: fmt.Sprintf("host%d.lab", i+1), control: fmt.Sprintf("%s/%d.ctl", run, i+1)}
+			h.keys = w.joins(h.name, fmt.Sprintf("1:%s", h.address()))
+			if h.guest, err = netns.NewSpace(); err != nil {
+				t.Fatal(err)
+			}
+			w.hosts = append(w.hosts, h)
+			h.configure("port: {name: eth0, mode: direct, netns: " + h.guest.Path() + "}")
+		}
+		f(w)
+	})
+}
+
+func (w *hostsOf) end() {
+	for _, h := range w.hosts {
+		if h.p != nil {
+			h.p.Stop(10 * time.Second)
+		}
+		if w.t.Failed() {
+			b, _ := os.ReadFile(h.log())
+			w.t.Logf("%s:\n%s", h.name, b)
+		}
+		if h.echoes != nil {
+			h.echoes()
+		}
+		_ = h.guest.Close()
+	}
+}
+
+func (h *hostNIC) address() string { return fmt.Sprintf("192.168.50.%d", h.i+1) }
+func (h *hostNIC) mac() string     { return fmt.Sprintf("02:56:4e:50:00:%02x", h.i+1) }
+func (h *hostNIC) log() string     { return fmt.Sprintf("%s/%d.log", h.run, h.i+1) }
+func (h *hostNIC) file() string    { return fmt.Sprintf("%s/%d.yaml", h.run, h.i+1) }
+
+// configure writes the host's configuration; more is of its function.
+func (h *hostNIC) configure(more string) {
+	h.t.Helper()
+	text := fmt.Sprintf(`
+nic: {host: 1, shards: 1}
+control: %s
+uplink: {type: udp, listen: 10.98.0.%d:1000}
+cm: {listen: 10.98.0.%d:7471, name: %s, identity: %s}
+directory: {etcd: {endpoints: [%s], prefix: /vnic/lab}}
+functions:
+  - pf: 0
+    vfs:
+      - {vf: 1, tenant: 1, address: %s, mac: '%s', guest: {unix: guest}, %s}
+attach: [{type: unix, name: guest, socket: %s/%d.sock}]
+`, h.control, h.i+1, h.i+1, h.name, h.keys, strings.Join(h.is.Endpoints, ", "), h.address(), h.mac(), more, h.run, h.i+1)
+	if err := os.WriteFile(h.file(), []byte(text), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// start starts the NIC and waits until it serves.
+func (h *hostNIC) start() {
+	h.t.Helper()
+	var err error
+	if h.p, err = labkit.Start(h.name, h.log(), vnictest.Program(h.t), "run", "-c", h.file()); err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), vnictest.Limit)
+	defer cancel()
+	err = h.p.Until(ctx, func(ctx context.Context) error { _, err := h.client().NIC(ctx); return err })
+	if err != nil {
+		b, _ := os.ReadFile(h.log())
+		h.t.Fatalf("%v\n%s", err, b)
+	}
+}
+
+func (h *hostNIC) client() *control.Client { return control.NewClient(h.control) }
+
+// owns gives the guest's device its address.
+func (h *hostNIC) owns() {
+	h.t.Helper()
+	vnictest.Eventually(h.t, "the port", func() error {
+		return h.guest.Do(func() error { return netns.Up("eth0", h.address()+"/24") })
+	})
+}
+
+// sees waits until the NIC has these peers, all with functions, and no others.
+func (h *hostNIC) sees(others ...*hostNIC) {
+	h.t.Helper()
+	vnictest.Eventually(h.t, h.name+" has its peers", func() error {
+		list, err := h.client().Peers(context.Background())
+		if err != nil {
+			return err
+		}
+		if len(list) != len(others) {
+			return fmt.Errorf("%d peers of %d: %+v", len(list), len(others), list)
+		}
+		for _, p := range list {
+			if !p.Up || p.Functions == 0 {
+				return fmt.Errorf("%+v", p)
+			}
+		}
+		return nil
+	})
+}
+
+// meet waits until all NICs that run have each other.
+func (w *hostsOf) meet() {
+	w.t.Helper()
+	var on []*hostNIC
+	for _, h := range w.hosts {
+		if h.p != nil {
+			on = append(on, h)
+		}
+	}
+	for _, h := range on {
+		h.sees(on[1:]...) // as many as the others
+	}
+}
+
+// status returns how a NIC's part in the fleet goes.
+func (h *hostNIC) status() control.Directory {
+	h.t.Helper()
+	d, err := h.client().Directory(context.Background())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return d
+}
+
+// echo answers at port 7 of the guest until the test ends.
+func (h *hostNIC) echo() {
+	h.t.Helper()
+	var l net.Listener
+	err := h.guest.Do(func() (err error) {
+		l, err = net.Listen("tcp", h.address()+":7")
+		return err
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	h.echoes = func() { _ = l.Close(); serving.Wait() }
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { _, _ = io.Copy(c, c); _ = c.Close() })
+		}
+	})
+}
+
+// stream is a TCP connection that is used all the time.
+type stream struct {
+	conn  net.Conn
+	stop  chan struct{}
+	ended chan error
+	worst time.Duration // between two answers
+	count int
+}
+
+// talks connects the guest to another one's port 7 and sends without end.
+func (h *hostNIC) talks(to *hostNIC) *stream {
+	h.t.Helper()
+	s := &stream{stop: make(chan struct{}), ended: make(chan error, 1)}
+	vnictest.Eventually(h.t, "a connection", func() error {
+		return h.guest.Do(func() (err error) {
+			s.conn, err = net.DialTimeout("tcp", to.address()+":7", time.Second)
+			return err
+		})
+	})
+	go func() { s.ended <- s.run(); _ = s.conn.Close() }()
+	return s
+}
+
+func (s *stream) run() error {
+	b := make([]byte, 64)
+	last := time.Now()
+	for {
+		select {
+		case <-s.stop:
+			return nil
+		default:
+		}
+		_ = s.conn.SetDeadline(time.Now().Add(vnictest.Limit))
+		if _, err := s.conn.Write(b); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(s.conn, b); err != nil {
+			return err
+		}
+		s.worst = max(s.worst, time.Since(last))
+		last = time.Now()
+		s.count++
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// end stops the stream and fails the test if it broke.
+func (s *stream) end(t *testing.T) {
+	t.Helper()
+	close(s.stop)
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHostsFindEachOtherByEtcd: NICs that name no peers have each other, and nobody else; one that ends
+// leaves, one that is revoked is out for all, and one that claims another's address does not get it.
+func TestHostsFindEachOtherByEtcd(t *testing.T) {
+	inFleet(t, 3, func(w *hostsOf) {
+		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+		a.start()
+		b.start()
+		w.meet()
+		a.owns()
+		b.owns()
+		b.echo()
+		s := a.talks(b)
+
+		// A NIC starts while etcd is away: it serves, says why it has no peers, and has them later.
+		w.member.Stop()
+		c.start()
+		vnictest.Eventually(t, "a word about etcd", func() error {
+			if d := c.status(); d.Watching || !strings.Contains(d.Reading, "etcd is not reached") {
+				return fmt.Errorf("%+v", d)
+			}
+			return nil
+		})
+		if fs, err := c.client().Functions(context.Background()); err != nil || fs[1].State != "RESET" {
+			t.Error(fs, err)
+		}
+		w.member.Continue()
+		w.meet()
+
+		// c says that it has what is a's.
+		peers, err := c.client().Peers(context.Background())
+		if err != nil || len(peers) != 2 {
+			t.Fatal(peers, err)
+		}
+		if _, err := c.client().ChangeFunction(context.Background(), control.FunctionChange{Function: "pf0.vf2", Action: "enable", Set: map[string]string{"tenant": "1", "address": "192.168.50.77"}}); err != nil {
+			t.Fatal(err)
+		}
+		vnictest.Eventually(t, "a refusal", func() error {
+			if d := a.status(); len(d.Refused) != 1 || d.Refused[0].Host != c.name || !strings.Contains(d.Refused[0].Why, "not granted") {
+				return fmt.Errorf("%+v", d.Refused)
+			}
+			return nil
+		})
+		w.must("allow", c.name, "1:192.168.50.77")
+		vnictest.Eventually(t, "no refusal", func() error {
+			if d := a.status(); len(d.Refused) != 0 {
+				return fmt.Errorf("%+v", d.Refused)
+			}
+			return nil
+		})
+
+		// Revoking one leaves the others alone.
+		at := time.Now()
+		w.must("revoke", c.name)
+		a.sees(b)
+		b.sees(a)
+		t.Logf("revoked: out after %v", time.Since(at))
+		select {
+		case err := <-s.ended:
+			t.Fatalf("a and b lost each other: %v", err)
+		default:
+		}
+		s.end(t)
+		vnictest.Eventually(t, "the list of revoked certificates", func() error {
+			_, err := os.Stat(filepath.Join(a.keys, "ca.crl"))
+			return err
+		})
+		b.p.Stop(vnictest.Limit)
+		b.p = nil
+		vnictest.Eventually(t, "b has left", func() error {
+			if out := w.must("hosts"); strings.Count(out, "here") != 1 || strings.Count(out, "away") != 1 {
+				return errors.New(out)
+			}
+			return nil
+		})
+	})
+}
+
+// TestAFunctionMovesWhileItIsUsed: a function goes from one host to another and back; a TCP connection
+// with it lives on.
+func TestAFunctionMovesWhileItIsUsed(t *testing.T) {
+	inFleet(t, 3, func(w *hostsOf) {
+		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+		// The guest of a's function is reached from both hosts, as a virtual machine is that has moved.
+		if err := bridgeFor(a); err != nil {
+			t.Fatal(err)
+		}
+		a.configure("port: {name: port1, mode: bridged, bridge: gbr}")
+		for _, h := range w.hosts {
+			h.start()
+		}
+		w.meet()
+		c.owns()
+		a.echo()
+		s := c.talks(a)
+		places := []string{a.name + "/pf0.vf1", b.name + "/pf0.vf2"}
+		for i := range 4 {
+			from, to := places[i%2], places[(i+1)%2]
+			host, function, _ := strings.Cut(to, "/")
+			if out := w.must("move", from, host, "--as", function, "--set", fmt.Sprintf("port=name=port%d,mode=bridged,bridge=gbr", 1+(i+1)%2)); !strings.Contains(out, "to "+to) {
+				t.Error(out)
+			}
+			vnictest.Eventually(t, "the function at "+to, func() error {
+				if out := w.must("functions"); !strings.Contains(out, a.address()) || strings.Contains(out, from) {
+					return errors.New(out)
+				}
+				return nil
+			})
+			before := s.count
+			vnictest.Eventually(t, "answers from "+to, func() error {
+				select {
+				case err := <-s.ended:
+					t.Fatal(err)
+				default:
+				}
+				if s.count < before+50 {
+					return fmt.Errorf("%d answers", s.count-before)
+				}
+				return nil
+			})
+		}
+		s.end(t)
+		t.Logf("longest pause of the connection: %v", s.worst)
+		for _, h := range w.hosts {
+			if d := h.status(); len(d.Problems) != 0 {
+				t.Errorf("%s: %v", h.name, d.Problems)
+			}
+		}
+	})
+}
+
+// TestCertificatesAreRenewedAtHalfTheirLife: a NIC whose certificate is good for seconds has links and its
+// place in the fleet for longer than that.
+func TestCertificatesAreRenewedAtHalfTheirLife(t *testing.T) {
+	const life = 16 * time.Second
+	inFleetSigning(t, 2, life, func(w *hostsOf) {
+		began := time.Now()
+		for _, h := range w.hosts {
+			h.start()
+		}
+		w.meet()
+		for _, h := range w.hosts {
+			vnictest.Eventually(t, "a renewed certificate", func() error {
+				if n, err := h.client().Counters(context.Background()); err != nil || int64(n["cmlink.certificate_ends"]) < began.Add(2*life).Unix() {
+					return fmt.Errorf("%d, %v", n["cmlink.certificate_ends"], err)
+				}
+				return nil
+			})
+		}
+		w.meet()
+		for _, h := range w.hosts {
+			vnictest.Eventually(t, "its place in the fleet", func() error {
+				if d := h.status(); !d.Watching || d.Keeping != "" || len(d.Problems) != 0 {
+					return fmt.Errorf("%+v", d)
+				}
+				return nil
+			})
+		}
+	})
+}
+
+// bridgeFor puts the guest of a host on a bridge.
+func bridgeFor(h *hostNIC) error {
+	mac, err := net.ParseMAC(h.mac())
+	if err != nil {
+		return err
+	}
+	v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "g0", MTU: 1400}, PeerName: "eth0", PeerMTU: 1400, PeerHardwareAddr: mac}
+	if err := errors.Join(tap.NewBridge("gbr", 1400), netlink.LinkAdd(v), labkit.Plug("g0", "gbr"), netns.Up("g0")); err != nil {
+		return err
+	}
+	return h.guest.Take("eth0", h.address()+"/24")
+}
