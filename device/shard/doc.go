@@ -25,8 +25,9 @@
 //	 ├ others       the NIC's other shards: what is handed to them and taken from them
 //	 └ uplink       underlay and tx queue
 //
-// Beside them, captures get copies of traffic (capture.go) and the tracer feeds timelines of
-// requests (trace.go). Drivers' requests are handled in device/guest; connections are agreed on,
+// Beside them, captures get copies of traffic (capture.go), the tracer feeds timelines of requests
+// (trace.go), and a tape takes down what comes from outside (tape.go), so that a Player has a shard do
+// it again (play.go). Drivers' requests are handled in device/guest; connections are agreed on,
 // found and ended in device/conn, and falcon.go gives them the keys of device/security. View
 // shows a shard to operators, by subject, through device/controller (view.go, faults.go).
 //
