@@ -158,3 +158,28 @@ func TestConformanceOverIWARP(t *testing.T) {
 		t.Errorf("a function without iWARP: %v", n)
 	}
 }
+
+// TestOverIWARPThereAreOnlyReliableConnections: a function that uses iWARP refuses queue pairs of other types
+// when they are created, and says that it uses iWARP.
+func TestOverIWARPThereAreOnlyReliableConnections(t *testing.T) {
+	iwarpWorld(t, func(w *world) {
+		ctx, a := testContext(t), newEndpoint(t, w.open(0, "pf0.vf1"))
+		for _, typ := range []guestlib.QPType{guestlib.UD, guestlib.UC, guestlib.XRCSend} {
+			if _, err := a.pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: a.cq, Type: typ}); !errors.Is(err, guestlib.ErrUnsupported) {
+				t.Errorf("%s: %v", typ, err)
+			}
+		}
+		domain, err := a.dev.OpenXRCD(ctx)
+		must(t, err)
+		if _, err := domain.CreateQP(ctx, guestlib.QPConfig{}); !errors.Is(err, guestlib.ErrUnsupported) {
+			t.Errorf("XRC: %v", err)
+		}
+		list, err := w.nics[0].Functions(ctx)
+		must(t, err)
+		for _, f := range list {
+			if f.RDMA != config.TransportIWARP {
+				t.Errorf("%s uses %q", f.ID, f.RDMA)
+			}
+		}
+	})
+}

@@ -3,6 +3,7 @@ package guestlib
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"sync"
@@ -201,6 +202,9 @@ func (q *QP) create(ctx context.Context, in *abi.CreateQP) (*QP, error) {
 		}
 		d.objects.qps.add(r.QPN, q)
 	})
+	if errors.Is(err, ErrUnsupported) && cfg.Type != abi.QPTypeRC {
+		err = fmt.Errorf("the function has no queue pairs of type %s, over iWARP there are only those of RC: %w", cfg.Type, err)
+	}
 	if err != nil {
 		q.sq.free()
 		q.rq.free()

@@ -205,6 +205,7 @@ type Function struct {
 	MAC      string `json:"mac"`
 	Guest    string `json:"guest,omitempty"`    // who may drive it: "cid 1001", "unix client1" or "service echo"
 	Attached string `json:"attached,omitempty"` // transport of the guest: "vhost-user", "vsock", "unix", "in-process"
+	RDMA     string `json:"rdma"`               // how its RDMA reaches peers: "auto", "falcon", "roce", "iwarp"
 	Objects
 
 	Link       string `json:"link"` // "auto", "enable", "disable"

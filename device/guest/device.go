@@ -27,8 +27,8 @@ type Settings struct {
 
 // Features returns the features that a function with these settings offers.
 func (s *Settings) Features() uint64 {
-	if s.IWARP {
-		return Features | abi.FeatureIWARP
+	if s.IWARP { // which has no datagrams
+		return Features&^abi.FeatureDatagrams | abi.FeatureIWARP
 	}
 	return Features
 }

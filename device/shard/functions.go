@@ -247,10 +247,11 @@ func (f *member) adopt(now falcon.Time) {
 		f.GuestCID = c.Guest.CID
 	}
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
-	limits := functionLimits(&c.Limits, pathMTU(f.set.cfg))
+	limits, iwarp := functionLimits(&c.Limits, pathMTU(f.set.cfg)), f.transport() == config.TransportIWARP
+	limits.RCOnly = iwarp
 	f.conns.SetLimits(&limits)
 	f.set.falcon.engine.SetWeight(uint32(f.ID), int(c.Weight))
-	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses(), IWARP: f.transport() == config.TransportIWARP}
+	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses(), IWARP: iwarp}
 	if w := c.DMAWindow; w != nil {
 		is.Window = queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
 	}

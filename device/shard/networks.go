@@ -7,6 +7,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -39,8 +40,8 @@ type networks struct {
 	log     *loglimit.Log
 }
 
-// add adds the wires of an engine. wake wakes the shard when TCP has got something.
-func (ns *networks) add(of *rdma.Engine, wake func()) {
+// add adds the wires of an engine. wake wakes the shard when TCP has got something; effects are the shard's.
+func (ns *networks) add(of *rdma.Engine, wake func(), effects *effect.List) {
 	for _, n := range of.Networks() {
 		ns.all = append(ns.all, &network{Network: n})
 		if n.Kind.Groups {
@@ -48,7 +49,7 @@ func (ns *networks) add(of *rdma.Engine, wake func()) {
 		}
 	}
 	for _, w := range of.Streams() {
-		streams := &streams{wire: w, wake: wake, now: ns.now, ports: map[uint32]*streamPort{}}
+		streams := &streams{wire: w, wake: wake, effects: effects, now: ns.now, log: ns.log, ports: map[uint32]*streamPort{}}
 		ns.streams = append(ns.streams, streams)
 		ns.all = append(ns.all, &network{Network: rdma.Network{Kind: w.Kind, Network: streams}})
 	}
@@ -176,11 +177,13 @@ func (ns *networks) connect(now falcon.Time, f *conn.Connections, v *rdma.Functi
 	return conn.Connected
 }
 
-// step passes on what TCP has got, before queue pairs have their turns; send what they then sent.
-func (ns *networks) step(now falcon.Time) {
+// step passes on what TCP has got, before queue pairs have their turns, and reports whether that was
+// anything; send passes on what they then sent.
+func (ns *networks) step(now falcon.Time) (worked bool) {
 	for _, s := range ns.streams {
-		s.step(now)
+		worked = s.step(now) || worked
 	}
+	return worked
 }
 
 func (ns *networks) send(now falcon.Time) {

@@ -94,7 +94,7 @@ func NewTaped(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.
 	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
 	enabled := pfvf.NewTable(maxFunctions)
 	s.networks = &networks{plain: s.plain, own: enabled, core: core, mtu: pathMTU(cfg), most: connectionCredits(cfg), now: &s.now, log: s.log}
-	s.networks.add(s.rdma, s.inbox.Wake)
+	s.networks.add(s.rdma, s.inbox.Wake, &s.effects)
 	s.falcon = newFalcon(index, cfg, core, s.rdma, s.networks, s.txSAs, s.log)
 	s.funcs = &functionSet{
 		falcon: s.falcon, networks: s.networks, plain: s.plain, trace: s.trace, cfg: cfg, core: core, guests: s.guests, rdma: s.rdma, drops: &s.drops,
@@ -196,7 +196,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	}
 	s.falcon.engine.HoldCredit(false)
 	s.falcon.passEvents(now)
-	s.networks.step(now)
+	fromTCP := s.networks.step(now)
 	out.Polled = s.rdma.Poll(now) || found
 	more := s.rdma.Run(now)
 	s.networks.send(now)
@@ -208,7 +208,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.guests.AdvanceFaults(now)
 	s.flushCore()
 	s.guests.Show()
-	out.Worked = out.Polled || handed || len(posted) > 0 || sealing && !s.plain.gw.Busy()
+	out.Worked = out.Polled || handed || fromTCP || len(posted) > 0 || sealing && !s.plain.gw.Busy()
 	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready() || s.others.waiting() || s.plain.gw.Casting(0) || s.networks.waiting()
 	out.Deadline = s.deadline()
 	s.others.wake(&s.effects, s.funcs.host.Waiters())

@@ -1,13 +1,17 @@
 package shard
 
 import (
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
 
+	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/tcp"
+	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/loglimit"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -24,14 +28,17 @@ import (
 // The driver's commands make the connections: a service is a TCP port. TCP begins with the first
 // function that uses the wire.
 type streams struct {
-	wire  rdma.StreamWire
-	tcp   *tcp.Stack // nil: no function uses the wire
-	wake  func()     // wakes the shard: TCP has got something
-	now   *falcon.Time
-	ports map[uint32]*streamPort // the last of each function
-	sum   transport.PortStats    // of those before
-	asked []*call                // that wait for their driver, first to expire first: not more than TCP lets functions have
-	part  []byte
+	wire    rdma.StreamWire
+	tcp     *tcp.Stack // nil: no function uses the wire
+	wake    func()     // wakes the shard: TCP has got something
+	effects *effect.List
+	waker   waker // wakes tcp
+	now     *falcon.Time
+	log     *loglimit.Log
+	ports   map[uint32]*streamPort // the last of each function
+	sum     transport.PortStats    // of those before
+	asked   []*call                // that wait for their driver, first to expire first: not more than TCP lets functions have
+	part    []byte
 }
 
 var _ transport.Network = (*streams)(nil)
@@ -46,7 +53,8 @@ func (s *streams) close() {
 // NewPort implements transport.Network. owner is a *networkPort.
 func (s *streams) NewPort(addr netip.Addr, mtu int, owner any) transport.Port {
 	if s.tcp == nil {
-		s.tcp = tcp.New(tcp.Config{Wake: s.wake})
+		s.tcp = tcp.New(tcp.Config{Wake: s.wake, Started: thread.ShortSlices})
+		s.waker = waker{s.tcp}
 		s.part = make([]byte, 64<<10)
 	}
 	p := &streamPort{
@@ -105,13 +113,15 @@ func (s *streams) Deadline() transport.Time {
 // patience is how long a driver may leave a request of a peer unanswered.
 const patience = 10e9
 
-// step passes on what TCP has for the wire, what the wire has for drivers, and the bytes that it sends.
-func (s *streams) step(now falcon.Time) {
+// step passes on what TCP has for the wire, and what the wire has for drivers. It reports whether TCP had
+// something.
+func (s *streams) step(now falcon.Time) (worked bool) {
 	if s.tcp == nil {
-		return
+		return false
 	}
 	for ev, ok := s.tcp.Next(); ok; ev, ok = s.tcp.Next() {
 		s.happened(now, &ev)
+		worked = true
 	}
 	for len(s.asked) > 0 && s.asked[0].expires <= now {
 		c := s.asked[0]
@@ -119,6 +129,7 @@ func (s *streams) step(now falcon.Time) {
 		c.over(&abi.AsyncEvent{Type: abi.EventDisconnected, Status: uint32(abi.StatusTimeout)}, "")
 	}
 	s.events(now)
+	return worked
 }
 
 // send gives TCP what the wire sends. Queue pairs have had their turns.
@@ -131,13 +142,25 @@ func (s *streams) send(now falcon.Time) {
 		owner.(*call).tcp.Write(s.part[:n])
 	}
 	s.events(now)
-	s.tcp.Flush()
+	s.flush()
+}
+
+// flush hands over to TCP what the shard has for it.
+func (s *streams) flush() {
+	if s.tcp.Flush() {
+		s.effects.Add(&s.waker)
+	}
 }
 
 // happened applies an event of TCP.
 func (s *streams) happened(now falcon.Time, ev *tcp.Event) {
 	if ev.What == tcp.Incoming {
 		s.called(now, ev)
+		return
+	}
+	if ev.What == tcp.Fault {
+		s.sum.Faults++
+		s.log.Line(now, slog.LevelError, "TCP had a fault: all connections over iWARP of this shard are lost; please report it", "fault", ev.Why)
 		return
 	}
 	if ev.What == tcp.Unlistened {
@@ -328,7 +351,7 @@ func (p *streamPort) Close() {
 	clear(p.calls)
 	clear(p.ofQP)
 	p.s.tcp.Remove(p.function)
-	p.s.tcp.Flush()
+	p.s.flush()
 }
 
 // call is a connection of a function: TCP's and the wire's on it.
@@ -398,11 +421,7 @@ func (c *call) settings(q *verbs.QP, private []byte) *transport.StreamSettings {
 
 // attach gives the connection to its queue pair.
 func (c *call) attach(now falcon.Time, q *verbs.QP) abi.Status {
-	mtu := c.p.owner.mtu
-	if n := q.PathMTU(); n != 0 {
-		mtu = min(n, mtu)
-	}
-	st := q.Connect(now, c.stream, 0, mtu, c.tcp.Peer.Addr().As16())
+	st := q.Connect(now, c.stream, 0, c.stream.MTU(), c.tcp.Peer.Addr().As16()) // TCP has segments, and no path MTU
 	if st != abi.StatusOK {
 		c.stream.Close(now)
 		return st

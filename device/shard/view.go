@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -84,7 +85,7 @@ func (view FunctionView) Describe(id pfvf.ID) control.Function {
 	c := fs.settings(id)
 	v := control.Function{
 		ID: id.String(), Number: uint32(id), Type: "vf", State: abi.StateDisabled.String(),
-		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(&c),
+		Tenant: c.Tenant, MAC: c.MAC.String(), Guest: guestName(&c), RDMA: cmp.Or(c.Transport, fs.cfg.RDMA.Transport),
 		Link: c.Link.String(), MaxTxRate: c.MaxTxRate, Weight: max(c.Weight, 1), Trust: c.Trust, SpoofCheck: *c.SpoofCheck,
 	}
 	for k := range abi.NumObjects {

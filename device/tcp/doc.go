@@ -2,7 +2,7 @@
 // netstack, whose goroutines and locks stay behind bounded rings: the shard posts and takes, and
 // never waits.
 //
-//	shard's thread                                     │ pump, a goroutine          gVisor's goroutines
+//	shard's thread                                     │ pump, on its thread        gVisor's goroutines
 //	 Listen, Connect, Write, Close ─▶ orders ──────────┼─▶ pump ─▶ endpoint ─┐
 //	 Take (IP packet arrived) ──────▶ arrived ─────────┼─▶ pump ─▶ link ─────┴─▶ TCP, timers
 //	 Next  ◀──────────────────────── events ◀──────────┼── pump ◀─ endpoint ◀────────┤

@@ -153,7 +153,9 @@ func (x *carrier) step() {
 			x.t.Errorf("%d of %d bytes were written", wrote, n)
 		}
 	}
-	x.stack.Flush()
+	if x.stack.Flush() {
+		x.stack.Wake()
+	}
 }
 
 func (x *carrier) own(c *iwarp.Conn, stream *tcp.Conn) {

@@ -3,6 +3,7 @@ package tcp
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -31,6 +32,7 @@ type function struct {
 	streams    map[flow]*stream // of the pump; others read it under mu
 	mu         sync.Mutex
 	unbased    atomic.Int32 // streams whose first sequence number is not known
+	given      atomic.Bool  // up, with its netstack
 }
 
 // flow identifies a stream of a function.
@@ -88,14 +90,14 @@ func (f *function) protocol() tcpip.NetworkProtocolNumber {
 	return header.IPv6ProtocolNumber
 }
 
-// mss returns the bytes of data in a segment with timestamps.
+// mss returns the bytes of data in a segment: gVisor leaves room for as many options as there can be, in every
+// segment.
 func (f *function) mss() int {
 	ip := header.IPv4MinimumSize
 	if f.addr.Is6() {
 		ip = header.IPv6MinimumSize
 	}
-	const timestamps = 12
-	return int(f.mtu) - ip - header.TCPMinimumSize - timestamps
+	return int(f.mtu) - ip - header.TCPMinimumSize - header.TCPOptionsMaximumSize
 }
 
 // bound makes an endpoint with the function's address and a port; 0: any. It has only the function's
@@ -151,8 +153,12 @@ func (f *function) arrived(b []byte) {
 		f.p.counts.wrong.Add(1)
 		return
 	}
+	of := flow{segment.DestinationPort(), netip.AddrPortFrom(src, segment.SourcePort())}
 	if segment.Flags().Contains(header.TCPFlagAck) {
-		f.acknowledged(flow{segment.DestinationPort(), netip.AddrPortFrom(src, segment.SourcePort())}, segment.AckNumber())
+		f.acknowledged(of, segment.AckNumber())
+	}
+	if st := f.streams[of]; st != nil && st.open && !st.over {
+		f.p.hold(st.ep.(*tcp.Endpoint))
 	}
 	if f.dispatcher == nil {
 		return
@@ -160,6 +166,14 @@ func (f *function) arrived(b []byte) {
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(b)})
 	f.dispatcher.DeliverNetworkPacket(f.protocol(), pkt)
 	pkt.DecRef()
+}
+
+// hold keeps gVisor from waking a goroutine for each segment that arrives for an endpoint.
+func (p *pump) hold(ep *tcp.Endpoint) {
+	if !slices.Contains(p.held, ep) {
+		ep.LockUser()
+		p.held = append(p.held, ep)
+	}
 }
 
 func (f *function) parse(b []byte) (src netip.Addr, segment header.TCP, ok bool) {
@@ -207,6 +221,9 @@ func (f *function) acknowledged(of flow, ack uint32) {
 // WritePackets implements stack.LinkEndpoint: gVisor sends packets, from any of its goroutines. If
 // there is no room they are lost, as on a network.
 func (f *function) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
+	if f.given.Load() {
+		return list.Len(), nil
+	}
 	f.p.sending.Lock()
 	defer f.p.sending.Unlock()
 	for _, pkt := range list.AsSlice() {
@@ -280,3 +297,8 @@ func netipAddr(a tcpip.Address) netip.Addr {
 	addr, _ := netip.AddrFromSlice(a.AsSlice())
 	return addr
 }
+
+// SupportedGSO and GSOMaxSize implement stack.GSOEndpoint: TCP handles segments together until they are sent.
+func (*function) SupportedGSO() stack.SupportedGSO { return stack.GVisorGSOSupported }
+
+func (*function) GSOMaxSize() uint32 { return stack.GVisorGSOMaxSize }

@@ -3,6 +3,7 @@ package tcp
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,18 +31,23 @@ type pump struct {
 	rings   *rings
 	limits  Limits
 	wake    func()
+	started func()
 	counts  counts
 	told    uint64   // events
 	blocked []served // until events has room
 
 	net       *stack.Stack
+	clock     *clock // of net
+	faults    int    // netstacks that were given up
 	functions map[uint32]*function
 	streams   map[uint32]*stream
-	number    uint32      // of the last connection that a peer made
-	leaving   *time.Timer // when streams that are over may be gone
-	isLeaving bool        // leaving is set: others that are over later do not put it off
+	number    uint32          // of the last connection that a peer made
+	leaving   *time.Timer     // when streams that are over may be gone
+	isLeaving bool            // leaving is set: others that are over later do not put it off
+	isExpired atomic.Bool     // leaving has expired
+	held      []*tcp.Endpoint // for which segments arrived in this turn
 	scratch   []byte
-	stop      chan struct{}
+	stop      atomic.Bool
 	stopped   sync.WaitGroup
 
 	mu    sync.Mutex
@@ -60,27 +66,38 @@ type served interface {
 // counts are Stats for any goroutine.
 type counts struct{ conns, arrivedFull, departingFull, wrong atomic.Uint64 }
 
-func startPump(r *rings, limits Limits, wake func()) *pump {
+func startPump(r *rings, cfg *Config) *pump {
 	silence()
 	p := &pump{
-		rings: r, limits: limits, wake: wake, functions: map[uint32]*function{}, streams: map[uint32]*stream{}, stop: make(chan struct{}),
-		leaving: time.NewTimer(time.Hour), scratch: make([]byte, maxPart),
-		net: stack.New(stack.Options{
-			NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
-			TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC},
-		}),
+		rings: r, limits: cfg.Limits, wake: cfg.Wake, started: cfg.Started, functions: map[uint32]*function{}, streams: map[uint32]*stream{}, scratch: make([]byte, maxPart),
 	}
-	send := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: limits.Buffer, Max: limits.Buffer}
-	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: limits.Buffer, Max: limits.Buffer}
+	p.leaving = time.AfterFunc(time.Hour, func() {
+		p.isExpired.Store(true)
+		p.rings.bell.ring()
+	})
+	p.leaving.Stop()
+	p.begin()
+	p.stopped.Go(p.run)
+	return p
+}
+
+// begin makes a netstack without functions.
+func (p *pump) begin() {
+	p.clock = &clock{Clock: tcpip.NewStdClock(), p: p}
+	p.net = stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC},
+		Clock:              p.clock,
+	})
+	buffer := p.limits.Buffer
+	send := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: buffer, Max: buffer}
+	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: buffer, Max: buffer}
 	grow, linger, wait, retries := tcpip.TCPModerateReceiveBufferOption(false), tcpip.TCPLingerTimeoutOption(lingerTime), tcpip.TCPTimeWaitTimeoutOption(lingerTime), tcpip.TCPSynRetriesOption(synRetries)
 	for _, o := range []tcpip.SettableTransportProtocolOption{&send, &receive, &grow, &linger, &wait, &retries} {
 		if err := p.net.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
 			panic(fmt.Sprintf("tcp: netstack refuses %T: %s", o, err))
 		}
 	}
-	p.leaving.Stop()
-	p.stopped.Go(p.run)
-	return p
 }
 
 // silence switches gVisor's log off, in which peers could write.
@@ -92,27 +109,27 @@ type silent struct{}
 func (silent) Emit(int, log.Level, time.Time, string, ...any) {}
 
 func (p *pump) close() {
-	close(p.stop)
+	p.stop.Store(true)
+	p.rings.bell.ring()
 	p.stopped.Wait()
+	p.rings.bell.close()
 }
 
 func (p *pump) run() {
-	for {
-		select {
-		case <-p.rings.kick:
-			p.turn()
-		case <-p.leaving.C:
-			p.expire()
-			p.turn()
-		case <-p.stop:
-			for _, f := range p.functions {
-				f.remove()
-			}
-			p.net.Destroy()
-			p.leaving.Stop()
-			return
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	p.started()
+	for !p.stop.Load() {
+		if p.isExpired.Swap(false) {
+			p.guarded(p.expire)
 		}
+		p.guarded(p.turn)
+		p.rings.bell.wait()
 	}
+	for _, f := range p.functions {
+		f.remove()
+	}
+	p.net.Destroy()
+	p.leaving.Stop()
 }
 
 const (
@@ -122,6 +139,9 @@ const (
 
 // turn does what there is to do.
 func (p *pump) turn() {
+	if why := p.clock.fault.Load(); why != nil {
+		p.renew(*why)
+	}
 	var f handover.Frame
 	for n := 0; n < turnFrames && p.rings.orders.Take(&f); n++ {
 		p.order(&f)
@@ -134,8 +154,13 @@ func (p *pump) turn() {
 		}
 	}
 	p.rings.arrived.Done()
+	for _, ep := range p.held {
+		ep.UnlockUser()
+		handleConnected(ep)
+	}
+	p.held = p.held[:0]
 	if !p.rings.orders.Empty() || !p.rings.arrived.Empty() {
-		p.rings.wake()
+		p.rings.bell.ring()
 	}
 	told := p.told
 	for _, d := range p.blocked {
@@ -154,7 +179,7 @@ func (p *pump) turn() {
 		for _, d := range dirty {
 			p.again(d)
 		}
-		p.rings.wake()
+		p.rings.bell.ring()
 	}
 	if awaited || told != p.told {
 		p.wake()
@@ -189,7 +214,7 @@ func (p *pump) again(d served) bool {
 // happened is called by gVisor, under its locks.
 func (p *pump) happened(d served) {
 	if p.again(d) {
-		p.rings.wake()
+		p.rings.bell.ring()
 	}
 }
 

@@ -14,8 +14,9 @@ import (
 
 // Config is the configuration of a Stack.
 type Config struct {
-	Wake   func() // is called by any goroutine when there is something for Next or Transmit
-	Limits Limits
+	Wake    func() // is called by any goroutine when there is something for Next or Transmit
+	Started func() // is called on the thread of the pump when that begins
+	Limits  Limits
 }
 
 // Limits bounds what functions may use. Zero fields take the defaults.
@@ -57,15 +58,7 @@ type rings struct {
 	events, departing *handover.Ring // to the shard; gVisor's goroutines share departing under a lock
 	eventsFull        atomic.Bool    // the pump waits for room in events
 	ordersFull        atomic.Bool    // the shard waits for room in orders
-	kick              chan struct{}  // wakes the pump
-}
-
-// wake wakes the pump.
-func (r *rings) wake() {
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
+	bell              *bell          // wakes the pump
 }
 
 // Kinds of frames. Header.Flow is the function, A the connection.
@@ -89,6 +82,7 @@ const (
 	eventLost                                // data: why
 	eventClosed                              //
 	eventUnlistened                          // B: port; data: why
+	eventFault                               // data: why
 )
 
 // order is an order to the pump.
@@ -100,10 +94,11 @@ type order struct {
 // New starts a TCP without functions.
 func New(cfg Config) *Stack {
 	r := &rings{
-		orders: handover.NewRing(0), arrived: handover.NewRing(0), events: handover.NewRing(1), departing: handover.NewRing(1), kick: make(chan struct{}, 1),
+		orders: handover.NewRing(0), arrived: handover.NewRing(0), events: handover.NewRing(1), departing: handover.NewRing(1), bell: newBell(),
 	}
-	s := &Stack{limits: cfg.Limits.withDefaults(), rings: r, conns: map[uint32]*Conn{}}
-	s.pump = startPump(r, s.limits, cfg.Wake)
+	cfg.Limits = cfg.Limits.withDefaults()
+	s := &Stack{limits: cfg.Limits, rings: r, conns: map[uint32]*Conn{}}
+	s.pump = startPump(r, &cfg)
 	return s
 }
 
@@ -129,8 +124,9 @@ func give(r *handover.Ring, h *handover.Header, data []byte) bool {
 	return true
 }
 
-// Flush hands over what was posted. The shard calls it at the end of its turn.
-func (s *Stack) Flush() {
+// Flush hands over what was posted. The shard calls it at the end of its turn, and calls Wake behind it if
+// there was something.
+func (s *Stack) Flush() (some bool) {
 	if len(s.outbox) > 0 {
 		s.rings.ordersFull.Store(true) // before the last attempt: the pump makes room and then looks
 		n := 0
@@ -139,11 +135,12 @@ func (s *Stack) Flush() {
 		}
 		s.outbox = slices.Delete(s.outbox, 0, n)
 	}
-	if s.posted {
-		s.posted = false
-		s.rings.wake()
-	}
+	some, s.posted = s.posted, false
+	return some
 }
+
+// Wake wakes the goroutine that takes what was handed over. Any goroutine may call it.
+func (s *Stack) Wake() { s.rings.bell.ring() }
 
 // Add gives a function its address. mtu is the longest IP packet that its network carries.
 func (s *Stack) Add(function uint32, addr netip.Addr, mtu int) {
@@ -224,6 +221,7 @@ const (
 	Lost                         // the connection is over; Why says why
 	Closed                       // the connection is over, as the shard asked
 	Unlistened                   // Listen failed; Why says why
+	Fault                        // TCP had a fault, which Why describes; all connections will be Lost
 )
 
 // Refused is Event.Why if nobody listens at the port that was called.
@@ -233,7 +231,7 @@ var Refused = (&tcpip.ErrConnectionRefused{}).String()
 type Event struct {
 	What     What
 	Function uint32
-	Conn     *Conn  // nil for Unlistened; not to be used after Lost and Closed
+	Conn     *Conn  // nil for Unlistened and Fault; not to be used after Lost and Closed
 	Port     uint16 // of Incoming and Unlistened
 	Why      string
 }
@@ -256,7 +254,7 @@ func (s *Stack) Next() (Event, bool) {
 func (s *Stack) done() {
 	s.rings.events.Done()
 	if s.rings.eventsFull.Swap(false) {
-		s.rings.wake()
+		s.posted = true
 	}
 }
 
@@ -283,6 +281,8 @@ func (s *Stack) translate() {
 	switch {
 	case f.Kind == eventUnlistened:
 		e.What, e.Port, e.Why = Unlistened, uint16(f.B), string(f.Data)
+	case f.Kind == eventFault:
+		e.What, e.Why = Fault, string(f.Data)
 	case c == nil:
 	case f.Kind == eventIncoming:
 		e.What, e.Port = Incoming, uint16(f.B)

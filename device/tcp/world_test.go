@@ -34,6 +34,14 @@ type side struct {
 	conns  []*end            // by calls and answers, in order
 	held   [][]byte          // packets that others overtake
 	refuse map[uint16]string // why a port cannot be listened at
+	faults []string
+}
+
+// Flush hands over what was posted.
+func (s *side) Flush() {
+	if s.Stack.Flush() {
+		s.Wake()
+	}
 }
 
 // end is a connection as its shard sees it.
@@ -61,7 +69,7 @@ var addresses = map[bool][2]netip.Addr{
 func newWorld(t testing.TB, seed uint64, v6 bool, l tcp.Limits) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), woken: make(chan struct{}, 1), failed: time.Now().Add(patience)}
 	for i := range w.sides {
-		w.sides[i] = &side{refuse: map[uint16]string{}, Stack: tcp.New(tcp.Config{Limits: l, Wake: func() {
+		w.sides[i] = &side{refuse: map[uint16]string{}, Stack: tcp.New(tcp.Config{Limits: l, Started: func() {}, Wake: func() {
 			select {
 			case w.woken <- struct{}{}:
 			default:
@@ -123,6 +131,10 @@ func (w *world) carry(from int, function uint32, packet []byte) {
 }
 
 func (w *world) happened(s *side, ev tcp.Event) {
+	if ev.What == tcp.Fault {
+		s.faults = append(s.faults, ev.Why)
+		return
+	}
 	if ev.What == tcp.Unlistened {
 		s.refuse[ev.Port] = ev.Why
 		return

@@ -57,10 +57,10 @@ func setTimerSlack() {
 // shortest that Linux accepts.
 const timeSlice = 100_000
 
-// setTimeSlice asks the kernel for short time slices. A thread with short slices that wakes up runs
+// ShortSlices asks the kernel for short time slices. A thread with short slices that wakes up runs
 // at once, before one that computes and has longer slices, and does not wait for the end of that
 // slice. The share of the processor does not change. Linux before 6.12 ignores it.
-func setTimeSlice() {
+func ShortSlices() {
 	a, err := unix.SchedGetAttr(0, 0)
 	if err != nil || a.Policy != unix.SCHED_NORMAL {
 		return

@@ -58,7 +58,7 @@ func TestTimeSlice(t *testing.T) {
 			}
 			before, a.Policy = a.Runtime, policy
 			err = unix.SchedSetAttr(0, a, 0)
-			setTimeSlice()
+			ShortSlices()
 			a, err2 := unix.SchedGetAttr(0, 0)
 			after = a.Runtime
 			done <- errors.Join(err, err2)

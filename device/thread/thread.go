@@ -171,7 +171,7 @@ func (t *Thread) Run() {
 	runtime.LockOSThread() // never unlocked: the thread has another timer slack and ends with the goroutine
 	debug.SetPanicOnFault(true)
 	setTimerSlack()
-	setTimeSlice()
+	ShortSlices()
 	if cpu := t.CPU; cpu != nil {
 		free, err := keepToProcessor(*cpu)
 		if err != nil { // the processor was available when the NIC was created

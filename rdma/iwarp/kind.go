@@ -12,6 +12,7 @@ var Kind = transport.Kind{
 	Takes:     transport.Claim{Protocol: protocolTCP},
 	MaxPacket: 64 << 10,
 	Counters: []transport.Counter{
+		{Name: "faults", Help: "Faults of the NIC's TCP, each of which ended the connections of a shard's functions.", Of: func(s *transport.PortStats) uint64 { return s.Faults }},
 		{Name: "lost", Help: "TCP segments lost because the way between the shard and TCP was full.", Of: func(s *transport.PortStats) uint64 { return s.Missing }},
 		{Name: "received", Help: "TCP segments received for functions.", Of: func(s *transport.PortStats) uint64 { return s.Received }},
 		{Name: "refused", Help: "Streams ended by a Terminate that was sent.", Of: func(s *transport.PortStats) uint64 { return s.Refused }},

@@ -78,6 +78,7 @@ type PortStats struct {
 	Marked   uint64 // with a mark of congestion
 	CNPs     uint64 // congestion notifications received
 	CNPsSent uint64
+	Faults   uint64 // of what carries the packets
 }
 
 // Add adds o to s.
@@ -93,6 +94,7 @@ func (s *PortStats) Add(o *PortStats) {
 	s.Marked += o.Marked
 	s.CNPs += o.CNPs
 	s.CNPsSent += o.CNPsSent
+	s.Faults += o.Faults
 }
 
 // PortConn describes a connection over a port, for operators.

@@ -155,6 +155,8 @@ type Limits struct {
 	SGEs          int // SGEs of one work request, at most 64
 	Inline        int // inline bytes of one work request, at most 1024
 	ReadAtomic    int // READ and atomic packets in flight per QP, 1 to 64
+
+	RCOnly bool // queue pairs are RC: the wire has no others
 }
 
 // WithDefaults returns l with zero limits replaced by the defaults, powers of two rounded down, and

@@ -118,6 +118,9 @@ func (t *QPs) parts(c *abi.CreateQP) (*QP, abi.Status) {
 		in: t, owner: t.owner, shared: t.shared, sched: t.sched,
 		typ: c.Type, attr: defaultAttributes(t.owner.Limits()), peer: remote{ird: anyIRD},
 	}
+	if t.owner.Limits().RCOnly && c.Type != abi.QPTypeRC {
+		return nil, abi.StatusUnsupported
+	}
 	switch c.Type {
 	case abi.QPTypeRC, abi.QPTypeUC, abi.QPTypeUD, abi.QPTypeGSI:
 		q.pd, q.send.cq, q.recv.cq = t.pds.PD(c.PDN), t.cqs.CQ(c.SendCQ), t.cqs.CQ(c.RecvCQ)

@@ -63,6 +63,9 @@ var goals = map[string]float64{
 	"roce/rxe_read64k_mbs@rxe":    1.5,
 	"roce/rxe_write64_lat_us@rxe": 0.7,
 
+	"iwarp/write64k_gbps":         2,
+	"iwarp/write64k_gbps_mtu9000": 6,
+
 	"driver/write64k_mbs@rxe":          20,
 	"driver/write64_lat_us@rxe":        0.2,
 	"driver/send64_lat_us@rxe":         0.2,

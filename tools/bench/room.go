@@ -44,6 +44,10 @@ var allRooms = []room{
 		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
 	{
+		name: "iwarp", packages: []string{"rdma/iwarp", "device:IWARP", "cmd/vnic/linuxtest:SIW"},
+		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
+	},
+	{
 		name: "driver", packages: []string{"cmd/vnic/linuxtest:Driver", "cmd/vnic/linuxtest:Pyverbs"},
 		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},

@@ -147,7 +147,7 @@ func printNIC(w io.Writer, v any) {
 }
 
 func printFunctions(w io.Writer, v any) {
-	fmt.Fprint(w, "FUNCTION\tSTATE\tTENANT\tADDRESS\tGUEST\tATTACHED\t")
+	fmt.Fprint(w, "FUNCTION\tSTATE\tTENANT\tADDRESS\tRDMA\tGUEST\tATTACHED\t")
 	for k := range abi.NumObjects {
 		fmt.Fprintf(w, "%s\t", k)
 	}
@@ -157,7 +157,7 @@ func printFunctions(w io.Writer, v any) {
 		if f.MaxTxRate > 0 {
 			rate = fmt.Sprint(f.MaxTxRate)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t", f.ID, f.State, f.Tenant, f.Addr, f.Guest, f.Attached)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t", f.ID, f.State, f.Tenant, f.Addr, f.RDMA, f.Guest, f.Attached)
 		for k := range abi.NumObjects {
 			fmt.Fprintf(w, "%d\t", *f.Has(k))
 		}

@@ -1,0 +1,1 @@
+// An assembly file lets inline_unsafe.go declare a function without a body.
