@@ -33,7 +33,17 @@ type function struct {
 	mu         sync.Mutex
 	unbased    atomic.Int32 // streams whose first sequence number is not known
 	given      atomic.Bool  // up, with its netstack
+	offers     [64]offer    // by flow.slot
 }
+
+// offer is what a peer's SYN said of the segments that it takes. It is kept until another takes its slot.
+type offer struct {
+	flow
+	mss int
+}
+
+// slot returns the index of the flow's offer.
+func (of flow) slot() int { return int(of.local^of.peer.Port()) % 64 }
 
 // flow identifies a stream of a function.
 type flow struct {
@@ -100,6 +110,22 @@ func (f *function) mss() int {
 	return int(f.mtu) - ip - header.TCPMinimumSize - header.TCPOptionsMaximumSize
 }
 
+// mssTo returns the bytes of data in a segment to a peer that has just said how long its segments may be.
+func (f *function) mssTo(of flow) int {
+	if o := &f.offers[of.slot()]; o.flow == of {
+		return min(f.mss(), o.mss-header.TCPOptionsMaximumSize)
+	}
+	return f.mss()
+}
+
+// offered notes what a SYN says.
+func (f *function) offered(of flow, segment header.TCP) {
+	if at := int(segment.DataOffset()); at >= header.TCPMinimumSize && at <= len(segment) {
+		said := header.ParseSynOptions(segment.Options(), segment.Flags().Contains(header.TCPFlagAck))
+		f.offers[of.slot()] = offer{of, int(said.MSS)}
+	}
+}
+
 // bound makes an endpoint with the function's address and a port; 0: any. It has only the function's
 // packets, even if a function of another tenant has the same address.
 func (f *function) bound(port uint16, queue *waiter.Queue) (tcpip.Endpoint, tcpip.Error) {
@@ -156,6 +182,9 @@ func (f *function) arrived(b []byte) {
 	of := flow{segment.DestinationPort(), netip.AddrPortFrom(src, segment.SourcePort())}
 	if segment.Flags().Contains(header.TCPFlagAck) {
 		f.acknowledged(of, segment.AckNumber())
+	}
+	if segment.Flags().Contains(header.TCPFlagSyn) {
+		f.offered(of, segment)
 	}
 	if st := f.streams[of]; st != nil && st.open && !st.over {
 		f.p.hold(st.ep.(*tcp.Endpoint))

@@ -241,7 +241,7 @@ func (st *stream) opened() bool {
 	if st.called != 0 {
 		kind = eventIncoming
 	}
-	ends := putEnds(nil, netip.AddrPortFrom(st.f.addr, st.flow.local), st.flow.peer, st.f.mss())
+	ends := putEnds(nil, netip.AddrPortFrom(st.f.addr, st.flow.local), st.flow.peer, st.f.mssTo(st.flow))
 	st.open = st.tell(kind, uint32(st.called), ends)
 	return st.open
 }

@@ -379,6 +379,41 @@ func TestTheShardsSideAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestSegmentsFitWhatThePeerTakes: both ends know from the other's SYN how long segments may be, and the longest
+// that they are told of travels as one packet.
+func TestSegmentsFitWhatThePeerTakes(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		t.Run(family(v6), func(t *testing.T) {
+			w := newWorld(t, 1, v6, tcp.Limits{})
+			const short = 1300
+			w.sides[1].Add(7, addresses[v6][1], short)
+			w.sides[1].Listen(7, 80)
+			a, b := w.connected(80, v6)
+			headers := 20 + 60 // IP, TCP with options
+			if v6 {
+				headers += 20
+			}
+			if a.MSS != short-headers || b.MSS != short-headers {
+				t.Fatalf("%d and %d bytes in a segment, want %d", a.MSS, b.MSS, short-headers)
+			}
+			packets := 0
+			w.sees = func(from int, packet []byte) {
+				if len(packet) > 500 {
+					packets++
+				}
+			}
+			for range 5 {
+				a.left = bytesOf(1, a.MSS)
+				n := len(b.got) + a.MSS
+				w.until("a segment", func() bool { return len(b.got) == n })
+			}
+			if packets != 5 {
+				t.Errorf("%d packets", packets)
+			}
+		})
+	}
+}
+
 // FuzzPackets gives a function that listens, and has a connection, packets of all kinds, with right
 // lengths and checksums where there is room for them.
 func FuzzPackets(f *testing.F) {
