@@ -30,8 +30,10 @@ type world struct {
 	t   *testing.T
 	dir string
 	folder
-	endpoint string
+	endpoint string   // of the first member
+	more     []string // of further ones
 	member   *vnictest.Member
+	others   []*vnictest.Member
 	apart    bool // commands are processes, so that they are in the namespace of the test's thread
 }
 
@@ -47,10 +49,17 @@ func newWorld(t *testing.T) *world {
 func (w *world) make() {
 	t := w.t
 	t.Helper()
-	if out := w.must("init", "--endpoint", w.endpoint); !strings.Contains(out, "etcd --config-file") {
+	args := []string{"init", "--endpoint", w.endpoint}
+	for _, e := range w.more {
+		args = append(args, "--endpoint", e)
+	}
+	if out := w.must(args...); !strings.Contains(out, "etcd --config-file") {
 		t.Fatal(out)
 	}
 	w.member = vnictest.StartEtcd(t, filepath.Join(w.dir, "etcd-1.yaml"), "")
+	for i := range w.more {
+		w.others = append(w.others, vnictest.StartEtcd(t, filepath.Join(w.dir, fmt.Sprintf("etcd-%d.yaml", i+2)), ""))
+	}
 	w.must("init")
 	w.folder.dir = w.dir
 	if err := w.open(); err != nil {

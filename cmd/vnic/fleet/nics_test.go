@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/directory"
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
 )
@@ -44,11 +47,11 @@ type hostNIC struct {
 // inFleet calls f with a fleet of some hosts, whose NICs do not run yet.
 func inFleet(t *testing.T, hosts int, f func(w *hostsOf)) {
 	t.Helper()
-	inFleetSigning(t, hosts, hostLife, f)
+	inFleetOf(t, 1, hosts, hostLife, f)
 }
 
-// inFleetSigning is inFleet with certificates that are good for a while.
-func inFleetSigning(t *testing.T, hosts int, life time.Duration, f func(w *hostsOf)) {
+// inFleetOf is inFleet with some members of etcd, and certificates that are good for a while.
+func inFleetOf(t *testing.T, members, hosts int, life time.Duration, f func(w *hostsOf)) {
 	t.Helper()
 	vnictest.RequireRoot(t)
 	vnictest.RequireEtcd(t)
@@ -59,7 +62,10 @@ func inFleetSigning(t *testing.T, hosts int, life time.Duration, f func(w *hosts
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(run) })
 	netns.Run(t, func() {
-		addresses := []string{"127.0.0.1/8", "10.98.200.1/16"}
+		addresses := []string{"127.0.0.1/8"}
+		for i := range members {
+			addresses = append(addresses, fmt.Sprintf("10.98.200.%d/16", i+1))
+		}
 		for i := range hosts {
 			addresses = append(addresses, fmt.Sprintf("10.98.0.%d/16", i+1))
 		}
@@ -67,6 +73,9 @@ func inFleetSigning(t *testing.T, hosts int, life time.Duration, f func(w *hosts
 			t.Fatal(err)
 		}
 		w := &hostsOf{world: &world{t: t, dir: filepath.Join(t.TempDir(), "fleet"), endpoint: "https://10.98.200.1:2379", apart: true}, run: run}
+		for i := 1; i < members; i++ {
+			w.more = append(w.more, fmt.Sprintf("https://10.98.200.%d:2379", i+1))
+		}
 		w.make()
 		signer, err := labkit.Start("signer", run+"/signer.log", vnictest.Program(t), "fleet", "watch", "--sign", "--life", life.String(), "--dir", w.dir)
 		if err != nil {
@@ -88,6 +97,11 @@ func inFleetSigning(t *testing.T, hosts int, life time.Duration, f func(w *hosts
 }
 
 func (w *hostsOf) end() {
+	for _, h := range w.hosts {
+		if h.p != nil {
+			_ = h.p.Cmd.Process.Signal(syscall.SIGTERM) // all at once
+		}
+	}
 	for _, h := range w.hosts {
 		if h.p != nil {
 			h.p.Stop(10 * time.Second)
@@ -228,7 +242,7 @@ type stream struct {
 	stop  chan struct{}
 	ended chan error
 	worst time.Duration // between two answers
-	count int
+	count atomic.Int64
 }
 
 // talks connects the guest to another one's port 7 and sends without end.
@@ -263,7 +277,7 @@ func (s *stream) run() error {
 		}
 		s.worst = max(s.worst, time.Since(last))
 		last = time.Now()
-		s.count++
+		s.count.Add(1)
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -384,15 +398,15 @@ func TestAFunctionMovesWhileItIsUsed(t *testing.T) {
 				}
 				return nil
 			})
-			before := s.count
+			before := s.count.Load()
 			vnictest.Eventually(t, "answers from "+to, func() error {
 				select {
 				case err := <-s.ended:
 					t.Fatal(err)
 				default:
 				}
-				if s.count < before+50 {
-					return fmt.Errorf("%d answers", s.count-before)
+				if n := s.count.Load() - before; n < 50 {
+					return fmt.Errorf("%d answers", n)
 				}
 				return nil
 			})
@@ -411,7 +425,7 @@ func TestAFunctionMovesWhileItIsUsed(t *testing.T) {
 // place in the fleet for longer than that.
 func TestCertificatesAreRenewedAtHalfTheirLife(t *testing.T) {
 	const life = 16 * time.Second
-	inFleetSigning(t, 2, life, func(w *hostsOf) {
+	inFleetOf(t, 1, 2, life, func(w *hostsOf) {
 		began := time.Now()
 		for _, h := range w.hosts {
 			h.start()
@@ -433,6 +447,98 @@ func TestCertificatesAreRenewedAtHalfTheirLife(t *testing.T) {
 				}
 				return nil
 			})
+		}
+	})
+}
+
+// TestLongEightNICsAndThreeMembers: while NICs carry traffic and a function moves to and fro, one member of
+// etcd is killed, and one stands still: with two of three the fleet goes on, with one what is there goes on.
+func TestLongEightNICsAndThreeMembers(t *testing.T) {
+	inFleetOf(t, 3, 8, hostLife, func(w *hostsOf) {
+		first := w.hosts[0]
+		if err := bridgeFor(first); err != nil {
+			t.Fatal(err)
+		}
+		first.configure("port: {name: port1, mode: bridged, bridge: gbr}")
+		for _, h := range w.hosts {
+			h.start()
+		}
+		w.meet()
+		first.echo()
+		for _, h := range w.hosts[1:] {
+			h.owns()
+		}
+		var streams []*stream
+		for i, h := range w.hosts[2:] {
+			to := first
+			if i%2 == 1 {
+				to = w.hosts[i+1]
+				if to.echoes == nil {
+					to.echo()
+				}
+			}
+			streams = append(streams, h.talks(to))
+		}
+		at := 1 // the function is at host 1 or 2
+		move := func() {
+			t.Helper()
+			to := 3 - at
+			from := fmt.Sprintf("1:%s", first.address())
+			vnictest.Eventually(t, "a move", func() error {
+				_, err := w.world.run("move", from, w.hosts[to-1].name, "--as", fmt.Sprintf("pf0.vf%d", to), "--set", fmt.Sprintf("port=name=port%d,mode=bridged,bridge=gbr", to))
+				return err
+			})
+			at = to
+			vnictest.Eventually(t, "the function at its new place", func() error {
+				out, err := w.world.run("functions")
+				if err == nil && !strings.Contains(strings.Join(strings.Fields(out), " "), first.address()+" "+w.hosts[at-1].name) {
+					err = errors.New(out)
+				}
+				return err
+			})
+		}
+		goesOn := func() {
+			t.Helper()
+			for _, s := range streams {
+				before := s.count.Load()
+				vnictest.Eventually(t, "traffic", func() error {
+					select {
+					case err := <-s.ended:
+						t.Fatal(err)
+					default:
+					}
+					if n := s.count.Load() - before; n < 20 {
+						return fmt.Errorf("%d answers", n)
+					}
+					return nil
+				})
+			}
+		}
+		move()
+		goesOn()
+		w.others[0].Kill()
+		move()
+		goesOn()
+		w.others[1].Stop() // there is no majority: nothing changes, and all goes on
+		goesOn()
+		time.Sleep(2 * directory.LeaseTTL)
+		goesOn()
+		w.others[1].Continue()
+		move()
+		goesOn()
+		move() // host 1 has a function again, so all are peers
+		goesOn()
+		w.meet()
+		for _, h := range w.hosts {
+			vnictest.Eventually(t, h.name+" watches", func() error {
+				if d := h.status(); !d.Watching || d.Keeping != "" || d.Hosts != 8 {
+					return fmt.Errorf("%+v", d)
+				}
+				return nil
+			})
+		}
+		for _, s := range streams {
+			s.end(t)
 		}
 	})
 }
