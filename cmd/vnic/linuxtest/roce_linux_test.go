@@ -67,6 +67,7 @@ type linuxSetting struct {
 	gid    string // of the function
 	two    bool   // two NICs; false: one
 	driver bool   // the function is a guest's with the Linux driver
+	iwarp  bool   // the functions use iWARP, the stock guest siw
 	beside bool   // with driver: both guests have a virtio-net on a plain bridge too
 	impair string // impairment of what the NICs receive from each other
 
@@ -82,6 +83,9 @@ func (s *linuxSetting) config(dir string, host int) string {
 		impair = "{}"
 	}
 	text := fmt.Sprintf(roceLinuxNIC, host, dir, impair, 3-host)
+	if s.iwarp {
+		text = "rdma: {transport: iwarp}" + text
+	}
 	if host == 1 {
 		more := "192.168.100.11"
 		if s.gid == more {
