@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/run/supervisor"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/record"
 )
 
 // options are the flags of `vnic run`.
@@ -30,6 +32,7 @@ type options struct {
 	protocol int
 	json     bool
 	format   string
+	record   string
 }
 
 // Values of --check.
@@ -51,7 +54,7 @@ worker by the program on disk.`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.worker {
-				return runWorker(o.path, o.format)
+				return runWorker(&o)
 			}
 			if o.json && o.check == "" {
 				return cli.Usagef("--json is for --check; --log-format json is for the log")
@@ -82,6 +85,14 @@ worker by the program on disk.`,
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: good: host %d, %d functions, %d peers\n", o.path, cfg.NIC.Host, len(cfg.AllFunctions()), len(cfg.Peers))
 				return nil
 			}
+			if o.record != "" {
+				if err := device.Recordable(cfg); err != nil {
+					return err
+				}
+				if o.record, err = filepath.Abs(o.record); err != nil {
+					return err
+				}
+			}
 			if o.single {
 				return runNIC(cmd.Context(), cfg, &o)
 			}
@@ -96,6 +107,7 @@ worker by the program on disk.`,
 	f.BoolVar(&o.json, "json", false, "print what --check found as JSON")
 	f.StringVar(&o.format, "log-format", "", "text or json, instead of log.format in the configuration")
 	_ = run.RegisterFlagCompletionFunc("log-format", cli.Words(config.LogText, config.LogJSON))
+	f.StringVar(&o.record, "record", "", "record what the NIC takes from outside in a new file, for vnic replay; a worker that is started again records in FILE.2, and so on")
 	f.BoolVar(&o.single, "single", false, "all in one process: guests do not survive its end")
 	f.BoolVar(&o.worker, "worker", false, "")
 	f.IntVar(&o.protocol, "protocol", 0, "")
@@ -128,6 +140,13 @@ func runNIC(ctx context.Context, cfg *config.Config, o *options) error {
 		}
 		return nic.Reconfigure(is)
 	}
+	if o.record != "" {
+		text, err := os.ReadFile(o.path)
+		if err != nil {
+			return err
+		}
+		deps.Record = recordTo(o.record, 1, string(text))
+	}
 	if err := OpenGuests(cfg, &deps); err != nil {
 		return err
 	}
@@ -135,6 +154,20 @@ func runNIC(ctx context.Context, cfg *config.Config, o *options) error {
 		nic = n
 		go reloadOnHangup(ctx, n, deps.Log)
 	})
+}
+
+// recordLimit is the most that vnic run --record records.
+const recordLimit = 4 << 30
+
+// recordTo returns what makes a NIC record to file. Each worker of it has a file of its own.
+func recordTo(file string, generation int, text string) record.Config {
+	if file == "" {
+		return record.Config{}
+	}
+	if generation > 1 {
+		file = fmt.Sprintf("%s.%d", file, generation)
+	}
+	return record.Config{File: file, Limit: recordLimit, Text: text}
 }
 
 // reloadOnHangup reads the configuration again whenever SIGHUP comes, until ctx is done.

@@ -52,6 +52,9 @@ func (o *options) passed() []string {
 	if o.format != "" {
 		args = append(args, "--log-format", o.format)
 	}
+	if o.record != "" {
+		args = append(args, "--record", o.record)
+	}
 	return args
 }
 

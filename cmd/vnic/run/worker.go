@@ -48,7 +48,7 @@ const (
 )
 
 // runWorker runs a NIC for a supervisor, which started this process.
-func runWorker(path, logFormat string) error {
+func runWorker(o *options) error {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGUSR2) // only the supervisor handles them, even if the whole process group gets them
 	// It may have been started through a descriptor, whose number is no useful name in process
 	// lists.
@@ -57,21 +57,21 @@ func runWorker(path, logFormat string) error {
 	if err != nil {
 		return err
 	}
-	if err := workFor(w, path, logFormat); err != nil {
+	if err := workFor(w, o); err != nil {
 		w.Failed(err)
 		return err
 	}
 	return nil
 }
 
-func workFor(w *supervisor.Worker, path, logFormat string) error {
+func workFor(w *supervisor.Worker, o *options) error {
 	ctx, cancel := w.Context()
 	defer cancel()
-	cfg, err := givenConfiguration(w, path)
+	cfg, text, err := givenConfiguration(w, o.path)
 	if err != nil {
 		return err
 	}
-	cfg.Log.Format = cmp.Or(logFormat, cfg.Log.Format)
+	cfg.Log.Format = cmp.Or(o.format, cfg.Log.Format)
 	log := newLog(cfg.Log)
 	memory := newMemoryBudgets(cfg)
 	deps := device.Deps{
@@ -80,7 +80,7 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 			u := w.Upgraded()
 			return u.Asked, u.Refused
 		}},
-		LogLevel: level.Set, Reload: w.Reload,
+		LogLevel: level.Set, Reload: w.Reload, Record: recordTo(o.record, w.Generation, text),
 	}
 	if w.Reloads {
 		deps.Supervisor.Reloaded = func() (int, string) {
@@ -105,11 +105,11 @@ func workFor(w *supervisor.Worker, path, logFormat string) error {
 		return nil // the supervisor tells the service manager
 	}, func(nic *device.NIC) {
 		w.OnReload(func(text *os.File) error {
-			is, err := parseGiven(text, path)
+			is, _, err := parseGiven(text, o.path)
 			if err != nil {
 				return err
 			}
-			is.Log.Format = cmp.Or(logFormat, is.Log.Format)
+			is.Log.Format = cmp.Or(o.format, is.Log.Format)
 			return nic.Reconfigure(is)
 		})
 	})
@@ -154,25 +154,24 @@ func asWorker(cfg *config.Config) func(func() error) error {
 
 // givenConfiguration returns the configuration that the supervisor has checked. It does not read
 // the file, which may have changed since.
-func givenConfiguration(w *supervisor.Worker, path string) (*config.Config, error) {
+func givenConfiguration(w *supervisor.Worker, path string) (*config.Config, string, error) {
 	fds := w.Take(givenConfig)
 	if len(fds) != 1 {
-		return nil, errors.New("the supervisor gave no configuration")
+		return nil, "", errors.New("the supervisor gave no configuration")
 	}
 	return parseGiven(os.NewFile(uintptr(fds[0]), path), path)
 }
 
-// parseGiven reads a configuration that the supervisor gave.
-func parseGiven(text *os.File, path string) (*config.Config, error) {
-	b, err := readAll(text)
+// parseGiven reads a configuration that the supervisor gave. It returns its text, too.
+func parseGiven(given *os.File, path string) (cfg *config.Config, text string, err error) {
+	b, err := readAll(given)
 	if err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", path, err)
+		return nil, "", fmt.Errorf("configuration %s: %w", path, err)
 	}
-	cfg, err := config.Parse(b)
-	if err != nil {
-		return nil, fmt.Errorf("configuration %s:\n%w", path, err)
+	if cfg, err = config.Parse(b); err != nil {
+		return nil, "", fmt.Errorf("configuration %s:\n%w", path, err)
 	}
-	return cfg, nil
+	return cfg, string(b), nil
 }
 
 func givenFile(w *supervisor.Worker, name string) (*os.File, error) {

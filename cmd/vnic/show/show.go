@@ -378,3 +378,16 @@ var completeCounters = cli.FromNIC(func(ctx context.Context, c *control.Client) 
 	slices.Sort(names)
 	return names
 })
+
+// Print prints state as the subcommand of that name shows it.
+func Print(w io.Writer, name string, v any) {
+	if list, ok := v.([]control.Violation); ok {
+		printViolations(w, list)
+		return
+	}
+	for _, s := range showings {
+		if s.name == name {
+			s.print(w, v)
+		}
+	}
+}
