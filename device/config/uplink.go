@@ -43,7 +43,7 @@ type Uplink struct {
 	Name        string         `yaml:"name" use:"at most 15 characters" default:"required for tap" doc:"tap: network device to make"`
 	Bridge      string         `yaml:"bridge" default:"none" doc:"tap: bridge to join"`
 	MTU         int            `yaml:"mtu" use:"576 to 65521" default:"9000; udp: 1500" doc:"bytes of IP packet; rdma.mtu and 176 bytes of headers must fit (20 more for IPv6 outside)"`
-	MAC         MAC            `yaml:"mac" default:"from nic.host" doc:"tap: MAC address"`
+	MAC         MAC            `yaml:"mac" default:"from cm.name" doc:"tap: MAC address"`
 	Speed       Rate           `yaml:"speed" use:"10M to 4T" doc:"bits per second that guests are told their ports have; it limits nothing"`
 	Superframes string         `yaml:"superframes" use:"auto or off" doc:"auto: packets of one size to one peer cross the kernel as one superframe (native, Linux 6.2 and newer; udp, Linux 5.0 and newer); off: one by one"`
 	ProbeMTU    string         `yaml:"probe_mtu" use:"auto or off" doc:"auto: find out what the network carries to each peer, and keep to it; off: take uplink.mtu for that"`
