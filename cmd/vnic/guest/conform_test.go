@@ -59,12 +59,16 @@ func checkReport(t *testing.T, said []byte, without ...string) conform.Report {
 // pciClauses are the clauses about functions that are PCI devices.
 const pciClauses = "DEV-1101 DEV-1102 DEV-1103 DEV-1104 DEV-1106"
 
+// iwarpClauses are the clauses about functions over iWARP, which package device checks
+// (TestConformanceOverIWARP).
+const iwarpClauses = "DEV-970 DEV-971 DEV-972 DEV-973"
+
 // TestConform: the NIC passes the kit run by a bare client, on a VF and on a PF.
 func TestConform(t *testing.T) {
 	dir := t.TempDir()
 	vnictest.Serve(t, vnictest.WriteConfig(t, fmt.Sprintf(conformConfig, "{unix: p}", dir)))
 	const windows, vfs = "DEV-1001 DEV-1002 DEV-1003 DEV-1004 DEV-1006 DEV-1008 DEV-1009 DEV-1010", "DEV-307 DEV-308 DEV-310 DEV-311"
-	for name, without := range map[string][]string{"a": {windows, vfs, pciClauses}, "p": {windows, pciClauses}} {
+	for name, without := range map[string][]string{"a": {windows, vfs, pciClauses, iwarpClauses}, "p": {windows, pciClauses, iwarpClauses}} {
 		out, err := vnictest.Here(t, guest.ConformCommand(), "--json", "-d", "unix://"+dir+"/"+name)
 		if err != nil {
 			t.Error(err)
@@ -110,7 +114,7 @@ func TestConformDriver(t *testing.T) {
 // TestLongConformInGuest: the NIC passes the kit in a guest with Debian's kernel, on a PF with a
 // window and interrupts. Only there can the clauses about windows be checked.
 func TestLongConformInGuest(t *testing.T) {
-	conformInGuest(t, conformConfig, "", "vsock://2:7000", pciClauses)
+	conformInGuest(t, conformConfig, "", "vsock://2:7000", pciClauses, iwarpClauses)
 }
 
 // TestLongConformPCI is TestLongConformInGuest for a PF that is a PCI device, used through
@@ -119,7 +123,7 @@ func TestLongConformInGuest(t *testing.T) {
 func TestLongConformPCI(t *testing.T) {
 	vnictest.RequireGuests(t)
 	config := strings.Replace(conformConfig, "type: vhost-user, socket: %[2]s/g.sock, cid: 1001, windows: true", "type: vfio-user, socket: %[2]s/g.sock, cid: 1001", 1)
-	conformInGuest(t, config, vnictest.NewQEMU(t, t.Context()), "pci://", "DEV-307 DEV-308 DEV-310 DEV-311")
+	conformInGuest(t, config, vnictest.NewQEMU(t, t.Context()), "pci://", "DEV-307 DEV-308 DEV-310 DEV-311", iwarpClauses)
 }
 
 func conformInGuest(t *testing.T, config, program, url string, without ...string) {
