@@ -158,6 +158,30 @@ func TestLongQuickStart(t *testing.T) {
 	vnictest.RequireIn(t, said, "lab/host1.yaml: good", "peer 2 10.99.0.2 vnic://lab/host/2 up", "h1.pf0.vf1 (VF)", `"kind":"done"`, "RDMA_Write BW Test", "packages", "-append", `"kind":"done"`)
 }
 
+// installing has a /usr and /var of the shell's own over those of this machine.
+const installing = `for d in usr var; do
+	mkdir -p /run/over/$d/new /run/over/$d/work
+	mount -t overlay -o lowerdir=/$d,upperdir=/run/over/$d/new,workdir=/run/over/$d/work over /$d
+done
+`
+
+// TestLongTwoGuestsFromThePackage runs docs/two-guests.md as it stands, with a package that is built for it
+// and really installed, in a /usr of the test's own.
+func TestLongTwoGuestsFromThePackage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots two virtual machines")
+	}
+	vnictest.RequireGuests(t)
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "../../guestlib/linux/packages.sh", dir, "vnic")
+	build.Env = append(os.Environ(), "VNIC="+vnictest.Program(t), "MAKEFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("packages.sh: %v\n%s", err, out)
+	}
+	said := runPageIn(t, "two-guests.md", dir, pageShell+installing)
+	vnictest.RequireIn(t, said, "Setting up vnic", "guests: 2 started", "Linux 6", "10.0.0.1/24", "3 received", "h1.pf0.vf1", "RDMA_Write BW Test", "frames", "10.0.0.2")
+}
+
 // TestLongTunnelTutorial runs docs/tunnel-tutorial.md as it stands, with two guests at its end.
 func TestLongTunnelTutorial(t *testing.T) {
 	if testing.Short() {

@@ -70,7 +70,7 @@ nic() {
 		"$tmp/vnic/usr/share/bash-completion/completions" "$tmp/vnic/usr/share/zsh/vendor-completions" "$tmp/vnic/usr/share/fish/vendor_completions.d"
 	cp "$vnic" "$tmp/vnic/usr/bin/vnic"
 	sed 's,/usr/local/bin/vnic,/usr/bin/vnic,; s,docs/operations.md,/usr/share/doc/vnic/operations.md,' docs/vnic.service >"$tmp/vnic/lib/systemd/system/vnic.service"
-	cp -r docs/*.md docs/abi docs/img docs/wireshark docs/vnic.example.yaml CHANGELOG.md SECURITY.md "$tmp/vnic/usr/share/doc/vnic/"
+	cp -r docs/*.md docs/abi docs/img docs/labs docs/wireshark docs/vnic.example.yaml CHANGELOG.md SECURITY.md "$tmp/vnic/usr/share/doc/vnic/"
 	"$vnic" completion bash >"$tmp/vnic/usr/share/bash-completion/completions/vnic"
 	"$vnic" completion zsh >"$tmp/vnic/usr/share/zsh/vendor-completions/_vnic"
 	"$vnic" completion fish >"$tmp/vnic/usr/share/fish/vendor_completions.d/vnic.fish"
