@@ -29,9 +29,9 @@ import (
 // behind MACHINE.gdb. What guests with a disk write is in overlaysFolder.
 
 // bootTime is how long a guest may take until its agent answers. Without KVM it takes ten seconds on
-// an idle machine, and a whole Debian minutes.
+// an idle machine; a whole Debian takes minutes, and so does a kernel that looks for faults.
 func (m *machine) bootTime() time.Duration {
-	if m.Guest.Disk != "" {
+	if m.Guest.Disk != "" || m.Guest.Kernel != "" {
 		return 15 * time.Minute
 	}
 	return 3 * time.Minute
