@@ -190,7 +190,7 @@ func TestLongTunnelTutorial(t *testing.T) {
 	vnictest.RequireGuests(t)
 	vnictest.Require(t, have("iperf3") && have("tcpdump"), "iperf3 or tcpdump is not installed")
 	said := runPage(t, "tunnel-tutorial.md")
-	vnictest.RequireIn(t, said, "two-tenants.red3", "vnic://two-tenants/host/2", "port blue1", "3 received", "3 received", "receiver", "receiver", "blue does not reach red", "blue does not reach host c", "RDMA_Write BW Test", "RDMA_Write BW Test", "no way to host c", "falcon", "0% packet loss", "PSP", "bytes captured", "loss: 1%", "receiver", "cut", "3 received", "impair.tx_lost",
+	vnictest.RequireIn(t, said, "two-tenants.red3", "name: b", "port blue1", "3 received", "3 received", "receiver", "receiver", "blue does not reach red", "blue does not reach host c", "RDMA_Write BW Test", "RDMA_Write BW Test", "no way to host c", "falcon", "0% packet loss", "PSP", "bytes captured", "loss: 1%", "receiver", "cut", "3 received", "impair.tx_lost",
 		"guests: 2 started", "Linux", "10.0.0.1/24", "3 received", "3 received", "the guest's port has the ping", "the switch does not have it")
 }
 
