@@ -194,7 +194,7 @@ func (x *run) shard(ctx context.Context, index int, cfg *config.Config, errs io.
 		for _, k := range d.Before {
 			before = append(before, k.String())
 		}
-		return fmt.Errorf("Step %d at %s: %s; before that: %s", d.Step, x.wall(d.Now), d.What, strings.Join(before, ", "))
+		return fmt.Errorf("%s in Step %d, at %s; before that: %s", d.What, d.Step, x.wall(d.Now), strings.Join(before, ", "))
 	}
 	return err
 }
