@@ -6,7 +6,7 @@
  *   iwarp PORT
  *
  *   listen IP PORT                        ok
- *   answer PRIVATE                        waits for a call, posts a receive and accepts: as call
+ *   answer PRIVATE                        waits for a call, posts 16 receives and accepts: as call
  *   refuse PRIVATE                        waits for a call and rejects it: its private data
  *   call IP PORT PRIVATE                  "ok", the peer's private data, ADDRESS RKEY; or the event that ended the attempt
  *   fill SEED BYTES                       fills the memory
@@ -159,7 +159,7 @@ static void answer(FILE *to, const char *private, int accept)
 		return;
 	}
 	begin(of);
-	post_receives("1 64");
+	post_receives("16 64");
 	must(!rdma_accept(id, &p), "rdma_accept");
 	must(next(&of, nothing) == RDMA_CM_EVENT_ESTABLISHED, "accepted, and not established");
 	established(to, said);
