@@ -356,7 +356,7 @@ func driverMemory() int {
 	if debugged {
 		return 1536 // KASAN needs shadow memory, and keeps freed memory for a while
 	}
-	return 768
+	return 1024 // half of it is for what the initramfs holds: packages and this program
 }
 
 // slowly returns the time limit, in the guests, of something that may take d with Debian's kernel.
