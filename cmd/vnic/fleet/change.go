@@ -9,11 +9,15 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/directory"
+	"github.com/falcon-vnic/vnic/device/settings"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 func contains(list []netip.Addr, a netip.Addr) bool { return slices.Contains(list, a) }
@@ -44,11 +48,17 @@ no longer have, its peers drop at once, with the connections.`,
 					if !there {
 						return errUnknownHost(v, args[0])
 					}
+					if g.Revoked {
+						return fmt.Errorf("host %s is revoked: vnic fleet grant %[1]s lets it in again", args[0])
+					}
 					for _, a := range list {
-						if drop {
-							g.Drop(a)
-						} else {
+						if !drop {
 							g.Add(a)
+							continue
+						}
+						had := allowedText(g)
+						if g.Drop(a); allowedText(g) == had {
+							return fmt.Errorf("%s is not granted %v; it may have %s", args[0], a, had)
 						}
 					}
 					return nil
@@ -116,7 +126,7 @@ func (f *folder) revoke(ctx context.Context, k *clientv3.Client, name string) er
 	if err != nil {
 		return err
 	}
-	if _, err := k.UserDelete(ctx, userHost+name); err != nil {
+	if _, err := k.UserDelete(ctx, userHost+name); err != nil && !errors.Is(err, rpctypes.ErrUserNotFound) {
 		return fmt.Errorf("its grant is revoked, and it is still a user of etcd: %w", err)
 	}
 	if _, err := k.Delete(ctx, directory.HostKey(f.is.Prefix, name)); err != nil {
@@ -168,7 +178,7 @@ func (f *folder) revokeCertificate(ctx context.Context, k *clientv3.Client, name
 const moveLong = `Moves a function with its addresses to another host: FUNCTION is HOST/pf0.vf1 or
 TENANT:ADDRESS. The hosts do the rest at once: the one that has the function disables it,
 the other one gives tenant, address and MAC to its function of the same number, or that
-of --as, and enables it. All other hosts send to the new place as soon as they hear.
+of --as, which must have no address, and enables it. All other hosts send to the new place as soon as they hear.
 
 Plain IP goes on: a TCP connection lives, if its end does. RDMA connections end cleanly,
 and programs connect again, to the same address. Settings that the new function needs,
@@ -177,21 +187,22 @@ such as a port or a guest, are given by --set, as for vnic vf set.`
 func moveCommand() *cobra.Command {
 	var f folder
 	var as string
-	var settings []string
+	var pairs []string
 	cmd := &cobra.Command{
 		Use: "move FUNCTION HOST", Short: "move a function with its addresses to another host", Long: moveLong, Args: cli.Arguments(2, 2),
 		Example: "  vnic fleet move rack1/pf0.vf1 rack2\n  vnic fleet move 1:192.168.100.21 rack2 --as pf0.vf4 --set guest=unix:bare",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			set := map[string]string{}
-			for _, s := range settings {
-				key, value, ok := strings.Cut(s, "=")
-				if !ok {
-					return cli.Usagef("--set %q: write KEY=VALUE, as guest=unix:bare", s)
+			set, err := parseSettings(pairs)
+			if err != nil {
+				return err
+			}
+			if as != "" {
+				if _, err := pfvf.ParseID("h0." + as); err != nil {
+					return cli.Usagef("--as %q: write it as pf0.vf2", as)
 				}
-				set[key] = value
 			}
 			var t directory.Taken
-			err := f.with(cmd, userOperator, func(ctx context.Context, k *clientv3.Client) (err error) {
+			err = f.with(cmd, userOperator, func(ctx context.Context, k *clientv3.Client) (err error) {
 				t, err = f.move(ctx, k, args[0], args[1], as, set)
 				return err
 			})
@@ -202,9 +213,41 @@ func moveCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&as, "as", "", "`function` of the new host, as pf0.vf2 (default: the same number)")
-	cmd.Flags().StringArrayVar(&settings, "set", nil, "`KEY=VALUE`, a setting of the function there, as for vnic vf set; again for more")
+	cmd.Flags().StringArrayVar(&pairs, "set", nil, "`KEY=VALUE`, a setting of the function there, as for vnic vf set; again for more")
 	f.flags(cmd.Flags())
 	return cmd
+}
+
+// parseSettings reads what --set says. A NIC would say only in its own status what it cannot set, when
+// the function is nowhere.
+func parseSettings(pairs []string) (map[string]string, error) {
+	set := map[string]string{}
+	some := (&config.Config{}).DefaultVF(0, 1)
+	for _, pair := range pairs {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, cli.Usagef("--set %q: write KEY=VALUE, as guest=unix:bare", pair)
+		}
+		if slices.Contains([]string{"tenant", "address", "mac"}, key) {
+			return nil, cli.Usagef("--set %s: the function has its own, which it keeps; leave it out", key)
+		}
+		if err := settings.Set(&some, key, value); err != nil {
+			return nil, cli.Usagef("--set %s: %v", key, err)
+		}
+		set[key] = value
+	}
+	return set, nil
+}
+
+// free returns an error if a function of a host has addresses that are not those of the one that moves
+// there: it would lose them.
+func free(h *directory.Host, to string, t *directory.Taken) error {
+	for _, f := range h.Functions {
+		if f.Name == t.Function && len(f.Addresses) > 0 && (f.Tenant != t.Tenant || !slices.Equal(f.Addresses, t.Addresses)) {
+			return fmt.Errorf("%s/%s is in use: it has %v; name another function of %s by --as", to, f.Name, directory.Address{Tenant: f.Tenant, Addr: f.Addresses[0]}, to)
+		}
+	}
+	return nil
 }
 
 // move moves a function by one transaction on both grants.
@@ -240,6 +283,9 @@ func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as stri
 		if as != "" {
 			t.Function = as
 		}
+		if err := free(v.Host(to), to, &t); err != nil {
+			return t, err
+		}
 		for _, a := range fn.Addresses {
 			at := directory.Address{Tenant: fn.Tenant, Addr: a}
 			source.Drop(at)
@@ -257,7 +303,8 @@ func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as stri
 	}
 }
 
-// find returns the host that has a function, and the function.
+// find returns the host that has a function, and the function. A function that was moved and that its
+// new host could not take is that host's, so that it can be moved on.
 func find(v *directory.View, what string) (host string, fn directory.Function, err error) {
 	name, function, byName := strings.Cut(what, "/")
 	var at directory.Address
@@ -283,6 +330,18 @@ func find(v *directory.View, what string) (host string, fn directory.Function, e
 				return "", fn, fmt.Errorf("%s/%s has no address that it may have", p.Name, f.Name)
 			}
 			return p.Name, f, nil
+		}
+	}
+	for _, to := range v.Names() {
+		g := v.Grant(to)
+		if g == nil {
+			continue
+		}
+		for _, t := range g.Take {
+			is := byName && to == name && t.Function == function || !byName && t.Tenant == at.Tenant && contains(t.Addresses, at.Addr)
+			if is && len(t.Addresses) > 0 && g.Named(directory.Address{Tenant: t.Tenant, Addr: t.Addresses[0]}) {
+				return to, directory.Function{Name: t.Function, MAC: t.MAC, Tenant: t.Tenant, Addresses: t.Addresses}, nil
+			}
 		}
 	}
 	return "", fn, fmt.Errorf("no host has %s; vnic fleet functions lists what there is", what)

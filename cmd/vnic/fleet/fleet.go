@@ -47,11 +47,11 @@ func Command() *cobra.Command {
 type folder struct {
 	dir  string
 	json bool
-	is   settings
+	is   description
 }
 
-// settings are what fleet.json holds.
-type settings struct {
+// description is what fleet.json holds.
+type description struct {
 	Domain    string   `json:"domain"`
 	Prefix    string   `json:"prefix"`
 	Endpoints []string `json:"endpoints"`

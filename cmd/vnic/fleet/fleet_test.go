@@ -314,12 +314,10 @@ func TestGrantsAreEachForOneHost(t *testing.T) {
 	defer k.Close()
 	for i, name := range []string{"a", "b"} {
 		h := directory.Host{Underlay: fmt.Sprintf("10.9.0.%d:1000", i+1), CM: "10.9.0.1:7471", Functions: []directory.Function{}}
-		if name == "a" {
-			fn := directory.Function{Name: "pf0.vf1", MAC: "02:00:00:00:00:01", Tenant: 1}
-			a, _ := directory.ParseAddress("1:10.0.0.3")
-			fn.Addresses = append(fn.Addresses, a.Addr)
-			h.Functions = append(h.Functions, fn)
-		}
+		fn := directory.Function{Name: "pf0.vf1", MAC: fmt.Sprintf("02:00:00:00:00:%02x", i+1), Tenant: 1}
+		a, _ := directory.ParseAddress([]string{"1:10.0.0.3", "1:10.0.0.2"}[i])
+		fn.Addresses = append(fn.Addresses, a.Addr)
+		h.Functions = append(h.Functions, fn)
 		if _, err := k.Put(w.ctx(), directory.HostKey(w.is.Prefix, name), directory.Encode(h)); err != nil {
 			t.Fatal(err)
 		}
@@ -327,17 +325,35 @@ func TestGrantsAreEachForOneHost(t *testing.T) {
 	if out := w.must("functions"); !strings.Contains(out, "10.0.0.3") || !strings.Contains(out, "pf0.vf1") {
 		t.Error(out)
 	}
+	w.fails("a is not granted 1:10.0.0.9; it may have 1:10.0.0.3,2:any", "allow", "--drop", "a", "1:10.0.0.9")
+	w.fails("b/pf0.vf1 is in use: it has 1:10.0.0.2", "move", "a/pf0.vf1", "b")
+	w.fails(`--as "vf4": write it as pf0.vf2`, "move", "a/pf0.vf1", "b", "--as", "vf4")
+	w.fails("--set colour: not known; there are address", "move", "a/pf0.vf1", "b", "--as", "pf0.vf4", "--set", "colour=red")
+	w.fails("--set mac: the function has its own", "move", "a/pf0.vf1", "b", "--as", "pf0.vf4", "--set", "mac=02:00:00:00:00:02")
 	if out := w.must("move", "a/pf0.vf1", "b", "--as", "pf0.vf4"); out != "1:10.0.0.3: from a to b/pf0.vf4\n" {
 		t.Error(out)
 	}
 	if out := w.must("hosts"); !strings.Contains(out, "it is granted to b") {
 		t.Error(out)
 	}
+	// No NIC is there that takes it. It can be moved on, and back.
+	if _, err := k.Put(w.ctx(), directory.HostKey(w.is.Prefix, "a"), directory.Encode(directory.Host{Underlay: "10.9.0.1:1000", CM: "10.9.0.1:7471", Functions: []directory.Function{}})); err != nil {
+		t.Fatal(err)
+	}
+	if out := w.must("move", "1:10.0.0.3", "a", "--as", "pf0.vf1"); out != "1:10.0.0.3: from b to a/pf0.vf1\n" {
+		t.Error(out)
+	}
+	w.must("revoke", "b")
+	w.must("revoke", "b")
+	w.fails("host b is revoked: vnic fleet grant b lets it in again", "allow", "b", "4")
 }
 
 // TestEtcdThatDoesNotKnowUsSaysSo: what is wrong with a prefix or an endpoint is said.
 func TestEtcdThatDoesNotKnowUsSaysSo(t *testing.T) {
 	w := newWorld(t)
+	w.must("init", "--domain", "lab", "--prefix", "/vnic/lab", "--endpoint", w.endpoint)
+	w.fails("has lab, and keeps it; leave --domain out", "init", "--domain", "other")
+	w.fails("has /vnic/lab/, and keeps it; leave --prefix out", "init", "--prefix", "/other")
 	w.signs(hostLife)
 	keys := w.joins("a", "1")
 	id, err := cmlink.Load(keys, "a")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -45,6 +46,11 @@ func initCommand() *cobra.Command {
 		Example: "  vnic fleet init --domain lab --endpoint https://10.1.0.1:2379 --endpoint https://10.1.0.2:2379 --endpoint https://10.1.0.3:2379\n  vnic fleet init",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			isNew := f.open() != nil
+			if !isNew {
+				if err := f.keeps(cmd.Flags(), endpoints, domain, prefix); err != nil {
+					return err
+				}
+			}
 			if err := f.make(endpoints, domain, prefix); err != nil {
 				return err
 			}
@@ -68,6 +74,20 @@ func initCommand() *cobra.Command {
 	return cmd
 }
 
+// keeps returns an error if flags name another fleet than the folder has.
+func (f *folder) keeps(flags *pflag.FlagSet, endpoints []string, domain, prefix string) error {
+	for _, o := range []struct{ name, is, wanted string }{
+		{"domain", f.is.Domain, domain},
+		{"prefix", f.is.Prefix, directory.Prefix(prefix)},
+		{"endpoint", strings.Join(f.is.Endpoints, ", "), strings.Join(endpoints, ", ")},
+	} {
+		if flags.Changed(o.name) && o.wanted != o.is {
+			return cli.Usagef("--%s: the fleet of folder %s has %s, and keeps it; leave --%[1]s out, or name another folder by --dir", o.name, f.dir, o.is)
+		}
+	}
+	return nil
+}
+
 // make makes the files that are missing.
 func (f *folder) make(endpoints []string, domain, prefix string) error {
 	if f.open() != nil {
@@ -88,7 +108,7 @@ func (f *folder) make(endpoints []string, domain, prefix string) error {
 		if err := cmlink.Init(f.dir, domain, nil); err != nil {
 			return err
 		}
-		f.is = settings{domain, directory.Prefix(prefix), endpoints}
+		f.is = description{domain, directory.Prefix(prefix), endpoints}
 	}
 	a, err := cmlink.OpenAuthority(f.dir)
 	if err != nil {

@@ -332,7 +332,7 @@ func mac(secret, csr []byte) []byte {
 
 // ask puts a request beside the fleet and waits for its answer.
 func (t *token) ask(ctx context.Context, r request) (a answer, err error) {
-	f := folder{is: settings{t.Domain, t.Prefix, t.Endpoints}}
+	f := folder{is: description{t.Domain, t.Prefix, t.Endpoints}}
 	pair, err := tls.X509KeyPair([]byte(t.Certificate), []byte(t.Key))
 	if err != nil {
 		return a, fmt.Errorf("the token: %w", err)
