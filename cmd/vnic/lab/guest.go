@@ -34,7 +34,7 @@ func (m *machine) bootTime() time.Duration {
 	if m.Guest.Disk != "" || m.Guest.Kernel != "" {
 		return 15 * time.Minute
 	}
-	return 3 * time.Minute
+	return 5 * time.Minute
 }
 
 // overlaysFolder has the disks of labs' guests: they are too large for /run, which is in memory.
