@@ -122,7 +122,7 @@ func TestShardsSealApart(t *testing.T) {
 			if !ok {
 				t.Fatalf("no key for %v", u)
 			}
-			sessions[u] = NewSession(r, nil, false)
+			sessions[u] = NewSession(r, &TxSA{owner: from.tx[u.Shard]}, false) // it only receives
 		}
 		nonces := map[[12]byte]bool{}
 		seal := func(u Use) []byte { // nil: the key is used up, and there is no other yet
