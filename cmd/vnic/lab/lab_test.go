@@ -269,6 +269,24 @@ validate:
 	nothingLeft(t)
 }
 
+// TestHostsMayHaveEqualNumbers: as in labs of more than 255 hosts. Here the numbers were given out before.
+func TestHostsMayHaveEqualNumbers(t *testing.T) { apart(t, "TestInsideHostsMayHaveEqualNumbers") }
+
+func TestInsideHostsMayHaveEqualNumbers(t *testing.T) {
+	inside(t)
+	if err := os.MkdirAll("/run/vnic/lab/pair", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("/run/vnic/lab/pair/state.json", []byte(`{"numbers": {"hosts": {"a": 1, "b": 256}}, "made": {}, "begun": {}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	vnictest.RequireIn(t, vnic(t, "lab", "up", file(t, pair)), "a up 1 10.99.0.1", "b up 1 10.99.1.0", "1 of 1")
+	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS")
+	vnictest.RequireIn(t, vnic(t, "lab", "exec", "m2", "vnic", "guest", "info"), "h1.pf0.vf1")
+	vnic(t, "lab", "down")
+	nothingLeft(t)
+}
+
 // TestDownFindsWhatIsLeft: also what a killed command, supervisor or worker left behind.
 func TestDownFindsWhatIsLeft(t *testing.T) { apart(t, "TestInsideDownFindsWhatIsLeft") }
 

@@ -52,12 +52,12 @@ func (h *host) furnish() error {
 			fmt.Sprintf("tuntap add %s mode tap", m.GuestTAP()),
 			fmt.Sprintf("link set dev %s mtu %d addrgenmode none master %s up", m.GuestTAP(), mtu, m.PortBridge()))
 	}
-	addresses := []string{fmt.Sprintf("addr add %s/24 dev br0", h.Own())}
+	addresses := []string{fmt.Sprintf("addr add %s/16 dev br0", h.Own())}
 	if h.Uplink == config.UplinkUDP { // the NIC's address is the host's, too
-		addresses = append(addresses, fmt.Sprintf("addr add %s/24 dev br0", h.Underlay()))
+		addresses = append(addresses, fmt.Sprintf("addr add %s/16 dev br0", h.Underlay()))
 	}
 	if err := makeSpace(h.Space(), slices.Concat([]string{
-		fmt.Sprintf("link add br0 address 02:00:00:00:00:%02x type bridge mcast_snooping 0", h.Number),
+		fmt.Sprintf("link add br0 address 02:00:00:00:%02x:%02x type bridge mcast_snooping 0", h.Number>>8, h.Number&0xff),
 		fmt.Sprintf("link add cable mtu %d type veth peer name %s mtu %d netns %s", mtu, h.Name, mtu, h.Lab),
 		"link set dev cable addrgenmode none master br0 up",
 		fmt.Sprintf("link set dev br0 mtu %d addrgenmode none up", mtu),

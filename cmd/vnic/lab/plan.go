@@ -28,7 +28,7 @@ type plan struct {
 type host struct {
 	Name     string
 	Lab      string
-	Number   int
+	Number   int    // in the lab: addresses are made of it
 	Uplink   string // its type
 	Bridge   string // of its link, in the lab's own namespace
 	Link     *labfile.Link
@@ -201,10 +201,14 @@ func (h *host) Config() string   { return filepath.Join(folder(h.Lab), h.Name+".
 func (h *host) Log() string      { return filepath.Join(folder(h.Lab), h.Name+".log") }
 func (h *host) Control() string  { return filepath.Join(folder(h.Lab), h.Name+".sock") }
 func (h *host) Keys() string     { return filepath.Join(folder(h.Lab), "keys") }
-func (h *host) Underlay() string { return fmt.Sprintf("10.99.0.%d", h.Number) } // the NIC's
-func (h *host) Own() string      { return fmt.Sprintf("172.16.0.%d", h.Number) }
-func (h *host) CM() string       { return h.Own() + ":7471" }
-func (h *host) Space() string    { return space(h.Lab, h.Name) }
+func (h *host) Underlay() string { return fmt.Sprintf("10.99.%d.%d", h.Number>>8, h.Number&0xff) } // the NIC's
+func (h *host) Own() string      { return fmt.Sprintf("172.16.%d.%d", h.Number>>8, h.Number&0xff) }
+
+// ID returns the host number of the NIC, from 1 to 255. NICs of different hosts may have the same one: they
+// are told apart by their names.
+func (h *host) ID() int       { return (h.Number-1)%255 + 1 }
+func (h *host) CM() string    { return h.Own() + ":7471" }
+func (h *host) Space() string { return space(h.Lab, h.Name) }
 
 // Attached lists the machines whose programs or guests attach to the NIC.
 func (h *host) Attached() []*machine {
@@ -257,7 +261,7 @@ func (p *plan) host(name string) *host {
 }
 
 var configuration = template.Must(template.New("").Parse(`# The NIC of host {{.Name}} in lab {{.Lab}}. vnic lab writes this file; vnic run -c reads it.
-nic: {host: {{.Number}}, name: {{.Name}}}
+nic: {host: {{.ID}}, name: {{.Name}}}
 control: {{.Control}}
 uplink:
 {{- if eq .Uplink "udp"}}
@@ -266,7 +270,7 @@ uplink:
 {{- else}}
   name: up0
   bridge: br0
-  address: {{.Underlay}}/24
+  address: {{.Underlay}}/16
 {{- end}}
   mtu: {{.Link.MTU}}
 {{- with .Impair}}

@@ -54,7 +54,7 @@ func statusOf(ctx context.Context, name string) labStatus {
 	s := labStatus{Lab: name, Source: p.state.Source}
 	for _, h := range p.hosts {
 		hs := hostStatus{
-			Name: h.Name, Number: h.Number, State: "down", Peers: len(h.Peers), Link: h.Link.Name, Address: h.Underlay(),
+			Name: h.Name, Number: h.ID(), State: "down", Peers: len(h.Peers), Link: h.Link.Name, Address: h.Underlay(),
 			Control: h.Control(), Config: h.Config(), Netns: h.Space(), Machines: len(h.Machines),
 		}
 		asking, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -99,7 +99,7 @@ func (m *machine) status(nic string, functions []control.Function) machineStatus
 		}
 	}
 	for _, f := range functions {
-		if f.ID == fmt.Sprintf("h%d.%s", m.host.Number, s.Function) && f.Attached != "" {
+		if f.ID == fmt.Sprintf("h%d.%s", m.host.ID(), s.Function) && f.Attached != "" {
 			s.State = "attached"
 		}
 	}

@@ -17,7 +17,7 @@ import (
 const (
 	maxLabName = 32
 	maxName    = 15 // interfaces are named after hosts and machines
-	MaxHosts   = 254
+	MaxHosts   = 1000
 	maxRows    = 1000 // tenants, machines, checks
 	minMTU     = 576
 	maxMTU     = 65521

@@ -128,14 +128,14 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 
 func TestALabHasBoundedSize(t *testing.T) {
 	var hosts, machines strings.Builder
-	for i := range 300 {
+	for i := range 1001 {
 		fmt.Fprintf(&hosts, " h%d: {}\n", i)
 	}
 	for i := range 1001 {
 		fmt.Fprintf(&machines, " m%d: {host: h0}\n", i)
 	}
 	_, err := labfile.Parse([]byte("name: x\ntenants: {t: {subnet: 10.0.0.0/8}}\nhosts:\n" + hosts.String() + "machines:\n" + machines.String()))
-	const want = "line 3: hosts: 300 hosts; use at most 254\nline 304: machines: 1001 machines; use at most 1000"
+	const want = "line 3: hosts: 1001 hosts; use at most 1000\nline 1005: machines: 1001 machines; use at most 1000"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
