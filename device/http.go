@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -31,6 +32,32 @@ func httpServers(cfg *config.Config, api *controller.API, w *controller.Warnings
 		list = append(list, httpServer{"web", p.Listen, func() (io.Closer, error) { return web.Serve(p.Listen.String(), p.Hosts, api) }, w})
 	}
 	return list
+}
+
+// httpRunning are the HTTP servers of a running NIC.
+type httpRunning struct {
+	ctx     context.Context // ends with the NIC
+	stop    context.CancelFunc
+	serving sync.WaitGroup
+}
+
+// begin starts servers.
+func (r *httpRunning) begin(list []httpServer) {
+	ctx, stop := context.WithCancel(r.ctx)
+	r.stop = stop
+	for _, h := range list {
+		s := h.listen()
+		r.serving.Go(func() { h.keep(ctx, s) })
+	}
+}
+
+// replace ends the servers and starts others.
+func (r *httpRunning) replace(list []httpServer, w *controller.Warnings) {
+	r.stop()
+	r.serving.Wait()
+	w.Clear("metrics")
+	w.Clear("web")
+	r.begin(list)
 }
 
 // listenPause is the time between two attempts to listen.

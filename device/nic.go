@@ -45,6 +45,7 @@ type NIC struct {
 	units    units // one per shard
 	links    links
 	control  *control.Server
+	http     httpRunning
 	records  records
 	sessions guest.Sessions
 	memory   controller.GuestMemory
@@ -325,10 +326,8 @@ func (n *NIC) Run(ctx context.Context) error {
 		return fmt.Errorf("nic %s: %w", n.cfg.NIC.Name, err)
 	}
 	var threads, core, accepting sync.WaitGroup
-	for _, h := range httpServers(n.cfg, n.API, n.warnings) {
-		s := h.listen()
-		accepting.Go(func() { h.keep(ctx, s) })
-	}
+	n.http.ctx = ctx
+	n.http.begin(httpServers(n.cfg, n.API, n.warnings))
 	if n.deps.Begin != nil {
 		n.deps.Begin()
 	}
@@ -361,6 +360,10 @@ func (n *NIC) Run(ctx context.Context) error {
 		_ = a.Close()
 	}
 	accepting.Wait()
+	n.reload.Lock() // none begins others any more
+	n.http.stop()
+	n.http.serving.Wait()
+	n.reload.Unlock()
 	n.farewell()
 	if n.control != nil {
 		_ = n.control.Close()

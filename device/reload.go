@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -41,6 +42,10 @@ func (n *NIC) Reconfigure(is *config.Config) error {
 	if is.Log.Level != n.reload.was.Log.Level && n.deps.LogLevel != nil {
 		n.deps.LogLevel(is.Log.SlogLevel())
 		changed = append(changed, "log.level")
+	}
+	if !reflect.DeepEqual(is.Metrics, n.reload.was.Metrics) || !reflect.DeepEqual(is.Web, n.reload.was.Web) {
+		n.http.replace(httpServers(is, n.API, n.warnings), n.warnings)
+		changed = append(changed, "metrics and web")
 	}
 	if identity != nil {
 		n.links.use(identity)

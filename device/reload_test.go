@@ -1,6 +1,7 @@
 package device
 
 import (
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -108,5 +109,45 @@ func TestFunctionsMayTakeWhatOthersGiveUp(t *testing.T) {
 	}))
 	if got != [2]netip.Addr{netip.MustParseAddr("192.168.100.12"), netip.MustParseAddr("192.168.100.77")} {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestServersAndImpairmentsChangeByAReload: the page of metrics moves to another address or goes, and
+// the uplink does to packets what the file says now.
+func TestServersAndImpairmentsChangeByAReload(t *testing.T) {
+	w := newWorld(t)
+	n := w.nics[0]
+	first, second := netip.MustParseAddrPort(freeAddress(t)), netip.MustParseAddrPort(freeAddress(t))
+	answers := func(at netip.AddrPort) bool {
+		r, err := http.Get("http://" + at.String() + "/metrics")
+		if err != nil {
+			return false
+		}
+		_ = r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	}
+	change := func(want string, f func(c *config.Config)) {
+		t.Helper()
+		must(t, n.Reconfigure(w.edited(0, f)))
+		if got := strings.Join(n.reload.changed, "; "); got != want {
+			t.Errorf("changed: %s, want %s", got, want)
+		}
+	}
+	change("metrics and web", func(c *config.Config) { c.Metrics.Listen = first })
+	if !answers(first) {
+		t.Error("no metrics")
+	}
+	change("uplink.impair; metrics and web", func(c *config.Config) { c.Metrics.Listen, c.Uplink.Impair.TX.Loss = second, 0.25 })
+	if answers(first) || !answers(second) {
+		t.Error("metrics are where they were")
+	}
+	v, err := n.NIC(t.Context())
+	must(t, err)
+	if tx, rx := v.Uplinks[0].TX.Impairment.Loss, v.Uplinks[0].RX.Impairment.Loss; tx != 0.25 || rx != 0 {
+		t.Errorf("the uplink loses %v of what it sends, %v of what it gets", tx, rx)
+	}
+	change("uplink.impair; metrics and web", func(c *config.Config) { c.Metrics.Listen, c.Uplink.Impair.TX.Loss = netip.AddrPort{}, 0 })
+	if answers(second) {
+		t.Error("metrics although there should be none")
 	}
 }

@@ -35,6 +35,7 @@ type Reload struct {
 	functions   map[pfvf.ID]*functionReload
 	was, is     []config.Peer
 	rotateEvery *time.Duration // nil: as before
+	impair      *config.Impair // of the uplink; nil: as before
 }
 
 // functionReload is what differs of a function.
@@ -54,10 +55,14 @@ func Compare(was, is *config.Config) *Reload {
 	a, b := *was, *is
 	for _, c := range []*config.Config{&a, &b} {
 		c.Peers, c.Functions, c.Log.Level, c.PSP.RotateEvery = nil, nil, "", nil
+		c.Uplink.Impair, c.Metrics, c.Web = config.Impair{}, config.Metrics{}, config.Web{} // the last two are the NIC's part
 	}
 	r.Fixed = config.Differences(&a, &b)
 	if *was.PSP.RotateEvery != *is.PSP.RotateEvery {
 		r.rotateEvery = is.PSP.RotateEvery
+	}
+	if !reflect.DeepEqual(was.Uplink.Impair, is.Uplink.Impair) {
+		r.impair = &is.Uplink.Impair
 	}
 	r.compareFunctions(was, is)
 	return r
@@ -225,6 +230,9 @@ func (k *Core) plan(r *Reload) (*planned, error) {
 	if r.rotateEvery != nil {
 		p.changed = append(p.changed, "psp.rotate_every")
 	}
+	if r.impair != nil {
+		p.changed = append(p.changed, "uplink.impair")
+	}
 	return p, try.CheckPeers(p.peers)
 }
 
@@ -259,6 +267,13 @@ func (a *API) Apply(r *Reload) (changed []string, err error) {
 			core.Keys.RotateEvery(now, *r.rotateEvery)
 		}
 	})
+	if r.impair != nil {
+		err = errors.Join(err, a.c.Shards.Each(func(v View, _ vtime.Time) {
+			for direction, to := range map[string]config.Impairment{"rx": r.impair.RX, "tx": r.impair.TX} {
+				_ = v.Uplink.Impair(direction, func(config.Impairment) (config.Impairment, error) { return to, nil }) // it was checked with the file
+			}
+		}))
+	}
 	for id, f := range r.functions {
 		err = errors.Join(err, a.c.Settings.Forget(id, f.keys))
 	}
