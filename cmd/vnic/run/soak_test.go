@@ -47,24 +47,27 @@ func TestLongSoakShards(t *testing.T) { soakClients(t, 2) }
 
 func soakClients(t *testing.T, shards int) {
 	t.Helper()
-	runSoak(t, false, shards, func(l *vnictest.Lab, i int) (func(), *follower) {
-		l.T.Helper()
-		h := l.Hosts[i]
-		cmd := exec.Command(vnictest.Program(l.T), soakArgs(h, "unix://"+h.Socket)...)
-		out, in, err := os.Pipe()
-		if err != nil {
-			l.T.Fatal(err)
-		}
-		l.T.Cleanup(func() { out.Close() })
-		cmd.Stdout = in
-		p, err := labkit.StartCommand(h.Guest(), cmd)
-		in.Close()
-		if err != nil {
-			l.T.Fatal(err)
-		}
-		l.T.Cleanup(func() { p.Stop(0) })
-		return func() { p.Stop(0) }, follow(out)
-	})
+	runSoak(t, false, shards, beginEndless)
+}
+
+// beginEndless starts a bare client with an endless workload.
+func beginEndless(l *vnictest.Lab, i int) (stop func(), said *follower) {
+	l.T.Helper()
+	h := l.Hosts[i]
+	cmd := exec.Command(vnictest.Program(l.T), soakArgs(h, "unix://"+h.Socket)...)
+	out, in, err := os.Pipe()
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	l.T.Cleanup(func() { out.Close() })
+	cmd.Stdout = in
+	p, err := labkit.StartCommand(h.Guest(), cmd)
+	in.Close()
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	l.T.Cleanup(func() { p.Stop(0) })
+	return func() { p.Stop(0) }, follow(out)
 }
 
 // TestLongSoakGuests is TestSoak with two QEMU guests that have windows and are
