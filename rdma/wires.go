@@ -13,6 +13,17 @@ import (
 // ask this list, or the wires themselves.
 var Wires = []*transport.Kind{&rof.Kind, &local.Kind, &roce.Kind, &iwarp.Kind}
 
+// Only returns the kind of wire that functions use alone whose rdma.transport has this name. It
+// returns an empty one for auto.
+func Only(name string) *transport.Kind {
+	for _, k := range Wires {
+		if k.Name == name {
+			return k
+		}
+	}
+	return &transport.Kind{}
+}
+
 // Network is an engine's wire whose packets travel like the plain IP of the functions' ports.
 type Network struct {
 	Kind *transport.Kind

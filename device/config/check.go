@@ -97,9 +97,7 @@ func (l Log) SlogLevel() slog.Level {
 }
 
 func checkTransport(r *report, path, t string) {
-	switch t {
-	case TransportAuto, TransportFalcon, TransportRoCE, TransportIWARP:
-	default:
+	if !slices.Contains(Transports[:], t) {
 		r.add(path, fmt.Sprintf("%q is no transport", t), "write auto, falcon, roce or iwarp")
 	}
 }

@@ -78,6 +78,9 @@ const (
 	TransportIWARP  = "iwarp"  // iWARP for what is connected by listen and connect, between functions with ports
 )
 
+// Transports holds the values of rdma.transport.
+var Transports = [...]string{TransportAuto, TransportFalcon, TransportRoCE, TransportIWARP}
+
 // PSP sets the encryption of packets between NICs.
 type PSP struct {
 	Mode         string        `yaml:"mode" use:"tunnel or transport" doc:"how Falcon packets are carried: tunnel (with the functions' addresses and the tenant's cookie inside) or transport; the same on all NICs"`

@@ -12,6 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
@@ -19,18 +20,18 @@ import (
 type Settings struct {
 	Limits    verbs.Limits
 	Weight    int
-	Window    queues.Window // part of its guest's memory that it may reach; zero: all of it
-	MaxTxRate uint64        // Mbit/s; 0: no limit
-	Addresses []netip.Addr  // addresses that the configuration gives it in its tenant
-	IWARP     bool          // connections are iWARP's
+	Window    queues.Window   // part of its guest's memory that it may reach; zero: all of it
+	MaxTxRate uint64          // Mbit/s; 0: no limit
+	Addresses []netip.Addr    // addresses that the configuration gives it in its tenant
+	Wire      *transport.Kind // the only one that it uses; nil: several
 }
 
 // Features returns the features that a function with these settings offers.
 func (s *Settings) Features() uint64 {
-	if s.IWARP { // which has no datagrams
-		return Features&^abi.FeatureDatagrams | abi.FeatureIWARP
+	if s.Wire == nil {
+		return Features
 	}
-	return Features
+	return Features&^s.Wire.Without | s.Wire.Features
 }
 
 // Connections manages the connections of a function, as far as its driver's actions concern them.

@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Features holds the features that the device offers to every function. iWARP is offered to those that
-// use it (Settings.IWARP).
+// Features holds the features that the device offers to every function. Those that use one wire alone
+// may have others, too (Settings.Wire).
 const Features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureSourceMAC | abi.FeatureVectors | abi.FeatureFunctionEvents | abi.FeatureVFCommands
 
 // Guest identifies a driver, as the attachment vouches for it, and gives access to its memory. A
@@ -110,7 +110,7 @@ func Open(nic NIC, g Guest, from Key, attachment string, m *abi.Hello, ch Channe
 	shard, number := nic.Find(number, attachment, g.Peer())
 	s := &Session{From: from, nic: nic, shard: shard, guest: g}
 	s.b = shard.Guests().Bind(&Binding{
-		Peer: g.Peer(), Attached: attachment, Driver: abi.Text(m.Driver[:]), Features: m.Features & (Features | abi.FeatureIWARP), Channel: ch,
+		Peer: g.Peer(), Attached: attachment, Driver: abi.Text(m.Driver[:]), Features: m.Features, Channel: ch,
 	}, s.breach)
 	s.in = inbox.NewMailbox(shard.Inbox(), maxRequests, s.b.handle)
 	s.in.Merge = mergeDoorbell

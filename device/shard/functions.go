@@ -247,11 +247,11 @@ func (f *member) adopt(now falcon.Time) {
 		f.GuestCID = c.Guest.CID
 	}
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
-	limits, iwarp := functionLimits(&c.Limits, pathMTU(f.set.cfg)), f.transport() == config.TransportIWARP
-	limits.RCOnly = iwarp
+	limits, wire := functionLimits(&c.Limits, pathMTU(f.set.cfg)), rdma.Only(f.transport())
+	limits.RCOnly = wire.RCOnly
 	f.conns.SetLimits(&limits)
 	f.set.falcon.engine.SetWeight(uint32(f.ID), int(c.Weight))
-	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses(), IWARP: iwarp}
+	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses(), Wire: wire}
 	if w := c.DMAWindow; w != nil {
 		is.Window = queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
 	}

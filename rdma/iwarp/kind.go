@@ -1,6 +1,9 @@
 package iwarp
 
-import "github.com/falcon-vnic/vnic/rdma/transport"
+import (
+	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
+)
 
 // protocolTCP is what the streams are.
 const protocolTCP = 6
@@ -11,6 +14,9 @@ var Kind = transport.Kind{
 	New:       func(transport.Host, transport.Options) transport.Wire { return New() },
 	Takes:     transport.Claim{Protocol: protocolTCP},
 	MaxPacket: 64 << 10,
+	Features:  abi.FeatureIWARP,
+	Without:   abi.FeatureDatagrams,
+	RCOnly:    true,
 	Counters: []transport.Counter{
 		{Name: "faults", Help: "Faults of the NIC's TCP, each of which ended the connections of a shard's functions.", Of: func(s *transport.PortStats) uint64 { return s.Faults }},
 		{Name: "lost", Help: "TCP segments lost because the way between the shard and TCP was full.", Of: func(s *transport.PortStats) uint64 { return s.Missing }},

@@ -10,6 +10,11 @@ type Kind struct {
 	Groups    bool // ports take packets to multicast groups too
 	MaxPacket int  // bytes of the longest IP packet
 	Counters  []Counter
+
+	// Of a wire that can be the only one of a function (rdma.transport), by package abi's features:
+	Features uint64 // what its drivers are offered beside what all are
+	Without  uint64 // what they are not offered
+	RCOnly   bool   // queue pairs are RC: the wire has no others
 }
 
 // IsNetwork reports whether the wires of this kind are Networks.

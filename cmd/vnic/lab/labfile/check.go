@@ -207,7 +207,7 @@ func (c *checker) machines() {
 			c.guest(path+".guest", m.Guest)
 		}
 		if m.Transport != "" {
-			c.oneOf(path+".transport", m.Transport, "auto", "falcon", "roce", "iwarp")
+			c.oneOf(path+".transport", m.Transport, config.Transports[:]...)
 		}
 		switch {
 		case m.Service == "":
