@@ -23,30 +23,39 @@ func TestLongPeersComeAndGo(t *testing.T) { peersComeAndGo(t, 40, 200) }
 func peersComeAndGo(t *testing.T, first, rounds int) {
 	t.Setenv("GOGC", "10") // of the NICs: memory is what is in use, and little more
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
-		var clients [2]*follower
 		for i := range l.Hosts {
 			l.Start(i)
 		}
 		l.Joined()
-		for i := range l.Hosts {
-			var stop func()
-			stop, clients[i] = beginEndless(l, i)
-			defer stop()
-		}
-		work := func(why string) {
+		// Clients that lose their connection while they change roles may both wait for the other for
+		// ever. So each group of rounds has clients of its own.
+		var stops [2]func()
+		begin := func() {
 			t.Helper()
-			before := clients[0].verified()
-			vnictest.Eventually(t, "clients that work "+why, func() error {
-				if clients[0].verified() == before {
+			var clients [2]*follower
+			for i := range l.Hosts {
+				stops[i], clients[i] = beginEndless(l, i)
+			}
+			vnictest.Eventually(t, "clients that work", func() error {
+				if clients[0].verified() == 0 {
 					return fmt.Errorf("%q, %q", clients[0].now().last, clients[1].now().last)
 				}
 				return nil
 			})
 		}
-		work("at first")
+		end := func() {
+			t.Helper()
+			for i, stop := range stops {
+				stop()
+				l.Free(i)
+			}
+		}
 		comeAndGo := func(rounds int) {
 			t.Helper()
 			for i := range rounds {
+				if i%10 == 0 {
+					begin()
+				}
 				by := i % 2
 				nic := l.Control(by)
 				list, err := nic.Peers(context.Background())
@@ -70,7 +79,7 @@ func peersComeAndGo(t *testing.T, first, rounds int) {
 				}
 				change(control.PeerChange{Action: "add", Name: is.Name, Underlay: &is.Underlay, CM: &is.CM, Identity: &is.Identity, Tenants: &is.Tenants, Addresses: &is.Addresses})
 				if l.Joined(); i%10 == 9 || i == rounds-1 {
-					work(fmt.Sprintf("in round %d", i))
+					end()
 				}
 			}
 		}
@@ -85,7 +94,6 @@ func peersComeAndGo(t *testing.T, first, rounds int) {
 				all[i] = goroutinesIn(strings.TrimPrefix(string(more), string(logged)))
 			}
 			l.Joined()
-			work("after a restart")
 			return all
 		}
 		comeAndGo(first)
