@@ -287,11 +287,7 @@ that the file names as kernel, or Debian's linux-image-…-dbg on this machine. 
 binutils.`,
 		Args: cli.Arguments(1, 1), ValidArgsFunction: completePlaces(lab),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := open(*lab)
-			if err != nil {
-				return err
-			}
-			m, err := p.guestNamed(args[0])
+			m, err := openGuest(*lab, args[0])
 			if err != nil {
 				return err
 			}

@@ -142,11 +142,7 @@ guest goes on. The end of all that the console showed is in the machine's .log f
 and, before that, in .log.1.`,
 		Args: cli.Arguments(1, 1), ValidArgsFunction: completePlaces(lab),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := open(*lab)
-			if err != nil {
-				return err
-			}
-			m, err := p.guestNamed(args[0])
+			m, err := openGuest(*lab, args[0])
 			if err != nil {
 				return err
 			}
@@ -194,6 +190,15 @@ func attachConsole(ctx context.Context, c net.Conn, keys *os.File, out io.Writer
 		}
 		return err
 	}
+}
+
+// openGuest returns a guest of a lab that is up, by its name.
+func openGuest(lab, name string) (*machine, error) {
+	p, err := open(lab)
+	if err != nil {
+		return nil, err
+	}
+	return p.guestNamed(name)
 }
 
 func (p *plan) guestNamed(name string) (*machine, error) {

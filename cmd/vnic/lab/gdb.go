@@ -39,11 +39,7 @@ each module in the guest, where "vnic lab crash" finds them.`,
   vnic lab gdb dev -batch -ex 'info line boom_init'`,
 		Args: cli.Arguments(1, -1), ValidArgsFunction: completePlaces(lab),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := open(*lab)
-			if err != nil {
-				return err
-			}
-			m, err := p.guestNamed(args[0])
+			m, err := openGuest(*lab, args[0])
 			if err != nil {
 				return err
 			}
