@@ -1,6 +1,7 @@
 package eventfd
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,8 @@ type Notifier struct {
 	events  []Event
 	asleep  atomic.Uint32 // 1: the thread sleeps, is about to, or was not started yet
 	begun   atomic.Bool
-	suspect atomic.Int64  // until when signals are measured by processor time (now); 0: none was slow
+	suspect atomic.Int64  // until when some signals are measured by processor time (now); 0: none was slow
+	closely atomic.Bool   // the next one is
 	paid    atomic.Int64  // when the slow signals so far are paid for (now); 0: there was none
 	gone    chan struct{} // closed when the thread has ended
 
@@ -40,6 +42,7 @@ const (
 	quick     = 20 * time.Microsecond
 	allowance = 5 * time.Millisecond
 	factor    = 1000
+	sampled   = 8
 )
 
 // owes reports whether the guest's slow signals have used up what they may take of its callers'
@@ -53,28 +56,34 @@ func (n *Notifier) owes() bool {
 //
 // To read the clock costs little, but a signal that looks slow by the clock may have waited while
 // another program ran. So that one is not charged. It makes the guest suspect for a thousand times as
-// long: meanwhile signals are measured by the thread's processor time, and slow ones are charged.
-// What a signal costs shows only afterwards, so one may exceed the allowance.
+// long. Of a suspect guest's signals, the next one and then one in sampled, chosen at random, are
+// measured by the thread's processor time, and are charged if they are slow. To read that time takes
+// longer than most signals do, so the one that was chosen stands for the others. What a signal costs
+// shows only afterwards, so one may exceed the allowance.
 func (n *Notifier) measure(signal func() bool) (done bool) {
-	clock := now
-	suspect := n.suspect.Load()
-	suspected := suspect != 0 && suspect > now()
-	if suspected {
-		clock = processorTime
+	clock, standsFor := now, int64(0)
+	if suspect := n.suspect.Load(); suspect != 0 && suspect > now() {
+		switch {
+		case n.closely.Swap(false):
+			clock, standsFor = processorTime, 1
+		case rand.Uint32N(sampled) == 0:
+			clock, standsFor = processorTime, sampled
+		}
 	}
 	began := clock()
 	done = signal()
 	switch took := clock() - began; {
 	case took <= int64(quick):
-	case suspected:
-		n.charge(took)
+	case standsFor > 0:
+		n.charge(took * standsFor)
 	default:
 		n.suspect.Store(now() + took*factor)
+		n.closely.Store(true)
 	}
 	return done
 }
 
-// charge charges the guest for a signal of so many nanoseconds.
+// charge charges the guest for so many nanoseconds of its signals.
 func (n *Notifier) charge(took int64) {
 	n.paid.Store(max(n.paid.Load(), now()) + took*factor)
 }
