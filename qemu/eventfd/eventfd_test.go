@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
 func newEventFD(t *testing.T, flags int) int {
@@ -64,7 +66,7 @@ func soon(t *testing.T, what string, f func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatalf("%s blocks", what)
 	}
 }
@@ -141,7 +143,7 @@ func TestSignalAllocatesNothing(t *testing.T) {
 	}
 	e := event(t)
 	set(t, e, newEventFD(t, unix.EFD_NONBLOCK))
-	if n := testing.AllocsPerRun(200, e.Signal); n != 0 {
+	if n := allocs.PerRun(200, e.Signal); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -179,7 +181,7 @@ func TestSocketIsSignalledWithoutWaiting(t *testing.T) {
 	if n := count(t, fds[0]); n != 1 {
 		t.Errorf("the other side reads %d", n)
 	}
-	if n := testing.AllocsPerRun(100, e.Signal); n != 0 {
+	if n := allocs.PerRun(100, e.Signal); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	soon(t, "Signal", func() {
@@ -255,6 +257,48 @@ func TestSignalIsWrittenOnce(t *testing.T) {
 			l.Event(0).Signal() // after the end nothing happens
 		})
 	}
+}
+
+// TestCloseLeavesNothing: what is signalled or replaced right before Close, at any moment of the
+// thread, is signalled and closed when the thread ends.
+func TestCloseLeavesNothing(t *testing.T) {
+	withoutAIO(t) // so that the thread signals
+	fd := newEventFD(t, unix.EFD_NONBLOCK)
+	before := descriptors(t)
+	for range 500 {
+		var all [20]*Notifier
+		for i := range all {
+			all[i] = NewNotifier(1)
+			set(t, all[i].Event(0), fd)
+			set(t, all[i].Event(0), fd) // starts the thread, which closes the first copy
+		}
+		for i, n := range all {
+			n.Event(0).Signal()
+			if i%2 == 0 {
+				set(t, n.Event(0), None)
+			}
+			n.Close()
+		}
+		for _, n := range all {
+			<-n.gone
+		}
+		if got := count(t, fd); got != uint64(len(all)) {
+			t.Fatalf("%d signalled, the counter is %d", len(all), got)
+		}
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors are open, %d were before", after, before)
+	}
+}
+
+// descriptors returns how many descriptors are open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
 }
 
 // TestSlowSignalHoldsUpNobody: while QEMU makes a signal take for ever, calls that signal, replace

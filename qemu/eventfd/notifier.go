@@ -154,13 +154,16 @@ func (n *Notifier) wake() {
 	}
 }
 
-// run is the thread's loop.
+// run is the thread's loop. It asks whether the notifier is closed before it looks for work, and
+// ends when it then finds none: what came before Close is done.
 func (n *Notifier) run() {
 	for {
+		last := n.closed()
 		if n.work() {
 			continue
 		}
-		if n.end() {
+		if last {
+			n.release()
 			close(n.gone)
 			return
 		}
@@ -208,17 +211,17 @@ func (n *Notifier) waiting() bool {
 	return n.ended || len(n.retired) > 0
 }
 
-// end closes all descriptors if the notifier was closed.
-func (n *Notifier) end() bool {
+func (n *Notifier) closed() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.ended {
-		return false
-	}
+	return n.ended
+}
+
+// release closes the descriptors of a notifier that is closed.
+func (n *Notifier) release() {
 	for i := range n.events {
 		n.events[i].close(n.events[i].to.Swap(nil))
 	}
-	return true
 }
 
 // close closes a descriptor that was the event's, once nobody signals it any more.
