@@ -225,14 +225,21 @@ func TestFaults(t *testing.T) {
 		fault.EventLost: func(s *stage) {
 			s.inject(0, fault.Rule{Kind: fault.EventLost, Event: "cq", Limit: 1})
 			for s.hits(0) == 0 {
-				ctx, cancel := context.WithTimeout(s.Context(), 100*time.Millisecond)
-				go func() {
-					time.Sleep(20 * time.Millisecond)
+				ctx, cancel := context.WithCancel(testContext(s))
+				var other sync.WaitGroup
+				other.Go(func() {
+					time.Sleep(20 * time.Millisecond) // until Wait has armed; if it has not, there is no event to lose
 					s.post(guestlib.Write, 9)
-				}()
+					for s.hits(0) == 0 && ctx.Err() == nil {
+						time.Sleep(time.Millisecond)
+					}
+					time.Sleep(50 * time.Millisecond)
+					cancel()
+				})
 				err := s.a.cq.Wait(ctx)
 				cancel()
-				if lost := s.hits(0) == 1; lost != errors.Is(err, context.DeadlineExceeded) {
+				other.Wait()
+				if lost := s.hits(0) == 1; lost != errors.Is(err, context.Canceled) || !lost && err != nil {
 					s.Fatalf("Wait: %v with %d events lost", err, s.hits(0))
 				}
 				if wc := s.a.next(s); wc.ID != 9 || wc.Err() != nil { // it is there, and polling finds it

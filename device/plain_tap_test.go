@@ -192,7 +192,7 @@ func transfer(t testing.TB, from, to *namespace, addr string, n int) {
 		}
 	}()
 	var c net.Conn
-	from.in(func() { c, err = net.DialTimeout("tcp", ln.Addr().String(), 10*time.Second) })
+	from.in(func() { c, err = net.DialTimeout("tcp", ln.Addr().String(), testTime) })
 	if err != nil {
 		t.Fatal(err)
 	}

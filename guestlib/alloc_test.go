@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/guestlib/arena"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
@@ -81,7 +82,7 @@ func TestZeroAlloc(t *testing.T) {
 	inline := make([]byte, 224)
 	var wc [8]WC
 	id := uint64(0)
-	n := testing.AllocsPerRun(1000, func() {
+	n := allocs.PerRun(1000, func() {
 		id++
 		if err := r.qp.PostSend(&SendWR{ID: id, Opcode: Write, Flags: Signaled, SGL: sgl, RemoteAddr: 1, RKey: 2}); err != nil {
 			t.Fatal(err)
@@ -102,7 +103,7 @@ func TestZeroAlloc(t *testing.T) {
 	}
 	recv := RecvWR{SGL: sgl[:1]}
 	posts := 0
-	if n := testing.AllocsPerRun(50, func() {
+	if n := allocs.PerRun(50, func() {
 		posts++
 		if err := r.qp.PostRecv(&recv); err != nil {
 			t.Fatal(posts, err)

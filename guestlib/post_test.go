@@ -3,6 +3,8 @@ package guestlib
 import (
 	"errors"
 	"testing"
+
+	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
 // TestPostSends: a list of requests is posted in order, up to the first invalid one, with one
@@ -51,11 +53,11 @@ func TestPostSends(t *testing.T) {
 		}
 	}
 	again := list(1)
-	if allocs := testing.AllocsPerRun(6, func() {
+	if n := allocs.PerRun(6, func() {
 		if n, err := r.qp.PostSends(again); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-	}); allocs != 0 {
-		t.Errorf("%v allocations", allocs)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

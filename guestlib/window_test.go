@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/guestlib/window"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
@@ -113,8 +114,8 @@ func TestWindowDoorbells(t *testing.T) {
 		}
 	}
 
-	if allocs := testing.AllocsPerRun(50, func() { s.ring(&bells[0], 12) }); allocs != 0 {
-		t.Errorf("%v allocations", allocs)
+	if n := allocs.PerRun(50, func() { s.ring(&bells[0], 12) }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 	s.fail(ErrClosed, true)
 	s.wg.Wait()

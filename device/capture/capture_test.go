@@ -18,6 +18,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
@@ -365,7 +366,7 @@ func TestPacketDoesNotAllocate(t *testing.T) {
 	for len(c.queue) > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if n := testing.AllocsPerRun(1000, func() { c.Packet(Sealed, Out, 1, frame, "") }); n != 0 {
+	if n := allocs.PerRun(1000, func() { c.Packet(Sealed, Out, 1, frame, "") }); n != 0 {
 		t.Errorf("%v allocations per packet", n)
 	}
 	g.set(true)

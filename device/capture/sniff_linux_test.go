@@ -83,7 +83,7 @@ func waitForwarding(t *testing.T, fd int) {
 }
 
 // patience is how long a test waits for the kernel.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // waitCounted waits until a sniffer has counted so many of each class.
 func waitCounted(t *testing.T, s *Sniffer, want Counts) {

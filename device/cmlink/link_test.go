@@ -95,7 +95,7 @@ func (r *recorder) Message(h uint32, msg []byte) {
 // wait returns when the event has come; it skips events before it.
 func (r *recorder) wait(want string) {
 	r.t.Helper()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for {
 		select {
 		case got := <-r.events:

@@ -34,7 +34,7 @@ func TestCapture(t *testing.T) {
 	}
 	select {
 	case <-f.captured:
-	case <-time.After(5 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the provider was not told that the reader went away")
 	}
 	f.captured = make(chan struct{})
@@ -63,7 +63,7 @@ func TestCapture(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("the capture outlived the server")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
@@ -27,7 +28,7 @@ func TestRefusedPacketsCostTheCoreOneCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.SPIRefused(use)
-	if n := testing.AllocsPerRun(1000, func() { client.SPIRefused(use) }); n != 0 {
+	if n := allocs.PerRun(1000, func() { client.SPIRefused(use) }); n != 0 {
 		t.Errorf("%v allocations for a refused packet", n)
 	}
 	if !client.Flush() {

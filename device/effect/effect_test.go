@@ -3,6 +3,8 @@ package effect
 import (
 	"slices"
 	"testing"
+
+	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
 type mark struct {
@@ -34,7 +36,7 @@ func TestAllocEffects(t *testing.T) {
 	var asked, out List
 	done := make([]int, 0, 4)
 	m := &mark{&done, 1}
-	if n := testing.AllocsPerRun(100, func() {
+	if n := allocs.PerRun(100, func() {
 		done = done[:0]
 		asked.Add(m)
 		out.Take(&asked)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
 const mtu = 1500
@@ -188,7 +189,7 @@ func TestNoAllocations(t *testing.T) {
 		write(t, a, frames...)
 	}
 	drain(t, b)
-	if n := testing.AllocsPerRun(100, func() {
+	if n := allocs.PerRun(100, func() {
 		write(t, a, frames...)
 		if n, err := b.Read(bufs, lens); n != 1 || err != nil {
 			t.Fatal(n, err)

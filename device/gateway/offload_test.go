@@ -10,6 +10,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/ip4defrag"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
 // whole returns a frame that stands for several packets, as a kernel sends it: the checksum holds
@@ -485,7 +487,7 @@ func TestFragmentsAllocateNothing(t *testing.T) {
 		n.g.Done()
 	}
 	turn()
-	if got := testing.AllocsPerRun(50, turn); got != 0 {
+	if got := allocs.PerRun(50, turn); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
 }
@@ -508,7 +510,7 @@ func TestNoAllocations(t *testing.T) {
 	work := make([]byte, len(super))
 	tunnel := n.g.Tunnels.To(2, 7)
 	joined := n.g.Stats().Coalesced
-	if got := testing.AllocsPerRun(50, func() {
+	if got := allocs.PerRun(50, func() {
 		for _, f := range []struct {
 			b   []byte
 			off Offload

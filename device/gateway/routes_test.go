@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 
 	"pgregory.net/rapid"
 )
@@ -150,7 +151,7 @@ func change(r *Routes) {
 // TestChangeOfOnePort: a change costs the same with ten ports and with two thousand.
 func TestChangeOfOnePort(t *testing.T) {
 	few, many := manyPorts(10), manyPorts(2000)
-	a, b := testing.AllocsPerRun(50, func() { change(few) }), testing.AllocsPerRun(50, func() { change(many) })
+	a, b := allocs.PerRun(50, func() { change(few) }), allocs.PerRun(50, func() { change(many) })
 	if b > 2*a {
 		t.Errorf("%v allocations with 10 ports, %v with 2000", a, b)
 	}

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+
+	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
 // fill fills a frame according to its number.
@@ -118,7 +120,7 @@ func TestTwoThreads(t *testing.T) {
 func TestNoAllocations(t *testing.T) {
 	ends := New(2)
 	var f Frame
-	if n := testing.AllocsPerRun(1000, func() {
+	if n := allocs.PerRun(1000, func() {
 		ends[0].Put(1, &Header{Kind: Plain, A: 1}, 1500)
 		ends[0].Commit()
 		ends[1].Take(&f)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
@@ -125,7 +126,7 @@ func TestMergedMessagesTakeNoRoom(t *testing.T) {
 func TestABusyMailboxNeedsNoMemory(t *testing.T) {
 	o, sum := newOwner(), 0
 	m := NewMailbox(&o.box, 16, func(_ vtime.Time, n *int) { sum += *n })
-	if n := testing.AllocsPerRun(100, func() {
+	if n := allocs.PerRun(100, func() {
 		m.Put(1)
 		m.Put(2)
 		o.turn(1)

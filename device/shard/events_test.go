@@ -8,6 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/abi/schema"
@@ -281,7 +282,7 @@ func TestWindowAllocations(t *testing.T) {
 		q.events.Take()
 		_ = q.events.Commit()
 	}
-	if n := testing.AllocsPerRun(1000, round); n != 0 {
+	if n := allocs.PerRun(1000, round); n != 0 {
 		t.Errorf("%v allocations for a record and an event", n)
 	}
 }

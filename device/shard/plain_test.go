@@ -17,6 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
@@ -432,7 +433,7 @@ func TestPlainNoAllocations(t *testing.T) {
 	work, in := bytes.Clone(first.Frame), []gateway.PortInput{first}
 	frames, segments := make([][]byte, 1), make([]int, 1)
 	arrived := 0
-	if n := testing.AllocsPerRun(100, func() {
+	if n := allocs.PerRun(100, func() {
 		copy(work, first.Frame)
 		in[0].Frame = work
 		a, b := v.shards[0], v.shards[1]

@@ -15,6 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -149,7 +150,7 @@ func testNoAllocations(t *testing.T, features uint64, super *joiner, traced bool
 		for range 200 { // tables and pools reach their size
 			f()
 		}
-		if n := testing.AllocsPerRun(100, f); n != 0 {
+		if n := allocs.PerRun(100, f); n != 0 {
 			t.Errorf("%s of 64 KiB: %v allocations, want none", op, n)
 		}
 	}

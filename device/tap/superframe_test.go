@@ -10,6 +10,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
 // datagram makes an Ethernet frame with a UDP datagram of payload bytes, over IPv4 or IPv6, without
@@ -281,7 +282,7 @@ func TestSuperframesNoAllocations(t *testing.T) {
 			out = append(out, datagram(false, 0xC000, 4200, byte(i)))
 		}
 		bufs, got := [][]byte{make([]byte, tap.BufferSize(b))}, make([]tap.Received, 1)
-		if n := testing.AllocsPerRun(50, func() {
+		if n := allocs.PerRun(50, func() {
 			if n, err := a.Write(out, false); n != len(out) || err != nil {
 				t.Fatal(n, err)
 			}

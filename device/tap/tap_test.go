@@ -15,6 +15,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
 // each runs a test for every backend, each in its own network namespace.
@@ -393,7 +394,7 @@ func TestConformanceNoAllocations(t *testing.T) {
 		a, b, done := pair(t, backend, 1500)
 		defer done()
 		out, bufs, lens := [][]byte{frame(1514, 1)}, [][]byte{make([]byte, tap.BufferSize(b))}, make([]tap.Received, 1)
-		if n := testing.AllocsPerRun(50, func() {
+		if n := allocs.PerRun(50, func() {
 			if n, err := a.Write(out, false); n != 1 || err != nil {
 				t.Fatal(n, err)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
@@ -125,7 +126,7 @@ func TestImpairBounded(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	b, f, now := make([]byte, 2000), numbered(1), vtime.Time(0)
-	if n := testing.AllocsPerRun(1000, func() {
+	if n := allocs.PerRun(1000, func() {
 		now += 1e8
 		d.take(now, f, 0)
 		for d.next(now, b) > 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/udp"
 	"github.com/falcon-vnic/vnic/device/underlay"
+	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
 const (
@@ -143,7 +144,7 @@ func TestDatagramsArriveAsTheyWereSent(t *testing.T) {
 				}
 				from.send(frames...)
 				var got []underlay.Datagram
-				for end := time.Now().Add(5 * time.Second); len(got) < len(want) && time.Now().Before(end); {
+				for end := time.Now().Add(time.Minute); len(got) < len(want) && time.Now().Before(end); {
 					got = append(got, to.came(0)...)
 				}
 				for i := range want {
@@ -224,7 +225,7 @@ func TestASuperframeIsOfOneFlow(t *testing.T) {
 			from.send(frames...)
 			for k, n := range to {
 				var got []underlay.Datagram
-				for end := time.Now().Add(5 * time.Second); len(got) < 12 && time.Now().Before(end); {
+				for end := time.Now().Add(time.Minute); len(got) < 12 && time.Now().Before(end); {
 					got = append(got, n.came(0)...)
 				}
 				seen := 0
@@ -286,7 +287,7 @@ func TestWhatIsTooLongIsDropped(t *testing.T) {
 	from, to := open(t, loopbacks["IPv4"], func(c *udp.Config) { c.MTU = 9000 }), open(t, loopbacks["IPv4"], nil)
 	from.send(from.frame(to.at, firstPath, 0, payload(1, 1472)), from.frame(to.at, firstPath+1, 0, payload(2, 1473)), from.frame(to.at, firstPath, 0, payload(3, 1472)))
 	var got []underlay.Datagram
-	for end := time.Now().Add(5 * time.Second); len(got) < 2 && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); len(got) < 2 && time.Now().Before(end); {
 		got = append(got, to.came(0)...)
 	}
 	if st := to.ports[0].Stats(); len(got) != 2 || st.RxDropped != 1 || !bytes.Equal(got[1].Payload, payload(3, 1472)) {
@@ -331,7 +332,7 @@ func TestCarryingDoesNotAllocate(t *testing.T) {
 		frames = append(frames, from.frame(to.at, firstPath+uint16(i/10), underlay.ECT0, payload(i, 1000)))
 	}
 	from.send(frames...)
-	if n := testing.AllocsPerRun(100, func() {
+	if n := allocs.PerRun(100, func() {
 		from.send(frames...)
 		_, _ = to.ports[0].Read(to.bufs, to.got)
 	}); n != 0 {

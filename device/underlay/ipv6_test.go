@@ -9,6 +9,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"pgregory.net/rapid"
+
+	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
 var ip6A, ip6B, ip6C = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fd00::3")
@@ -312,7 +314,7 @@ func TestIPv6NoAllocations(t *testing.T) {
 	ask := ndFrame(t, macB, macA, ip6A, ip6B, ip6B, ndSolicit, 0, true, 255)
 	out := make([]byte, 1514)
 	inner := Inner{Src: ip6A, Dst: ip6B}
-	if n := testing.AllocsPerRun(100, func() {
+	if n := allocs.PerRun(100, func() {
 		inner.Append(f[:HeadroomIPv6-40], n)
 		if _, ok := a.Output(0, sealedAt(ip6B), 1, ECT0, f, n); !ok {
 			t.Fatal("not sent")

@@ -9,6 +9,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
 const second = int64(1_000_000_000)
@@ -310,7 +312,7 @@ func TestNoAllocations(t *testing.T) {
 	ask := arpFrame(broadcast, macA, arp{op: arpRequest, senderMAC: macA, senderIP: ipA.As4(), targetIP: ipB.As4()})
 	out := make([]byte, 1514)
 	inner := Inner{Src: ipA, Dst: ipB}
-	if n := testing.AllocsPerRun(100, func() {
+	if n := allocs.PerRun(100, func() {
 		inner.Append(f[:Headroom], n)
 		if _, ok := a.Output(0, sealedAt(ipB), 1, ECT0, f, n); !ok {
 			t.Fatal("not sent")

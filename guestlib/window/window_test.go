@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
@@ -133,9 +134,9 @@ func TestRing(t *testing.T) {
 	if !errors.Is(err, ring.ErrIndex) {
 		t.Errorf("%v", err)
 	}
-	allocs := testing.AllocsPerRun(100, func() { _ = w.Ring(&abi.Doorbell{}) })
-	if allocs != 0 {
-		t.Errorf("%v allocations", allocs)
+	n := allocs.PerRun(100, func() { _ = w.Ring(&abi.Doorbell{}) })
+	if n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
 

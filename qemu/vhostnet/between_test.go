@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/qemu/vhostnet"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
@@ -342,7 +343,7 @@ func TestNoAllocationsBetween(t *testing.T) {
 			from.guest.Post(0, vhosttest.Header{}, frame)
 		}
 		from.guest.Notify(0)
-		if n := testing.AllocsPerRun(50, func() {
+		if n := allocs.PerRun(50, func() {
 			n, rest, off := from.port.Read(buf)
 			if rest == nil || !to.port.WriteWith(buf[:n], rest, off) {
 				t.Fatal("not written")

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 	"github.com/falcon-vnic/vnic/qemu/vhostnet"
@@ -506,7 +507,7 @@ func TestNoAllocations(t *testing.T) {
 			b.guest.Post(0, vhosttest.Header{}, frame)
 		}
 		b.guest.Notify(0)
-		if n := testing.AllocsPerRun(90, func() {
+		if n := allocs.PerRun(90, func() {
 			b.port.Wake()
 			if n, _ := b.read(buf); n != len(frame) {
 				t.Fatalf("read %d", n)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 	"github.com/falcon-vnic/vnic/queues"
@@ -340,7 +341,7 @@ func TestNoAllocations(t *testing.T) {
 		d := vhosttest.NewQueue(mem, c)
 		r := newRing(t, mem, config(d))
 		bufs := []vhosttest.Buffer{{Addr: bufAt, Len: 12}, {Addr: bufAt + 12, Len: 60}}
-		if n := testing.AllocsPerRun(100, func() {
+		if n := allocs.PerRun(100, func() {
 			d.Add(bufs[:1]...)
 			d.Show()
 			ch, err := r.Take(plenty())

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/qemu/virtqueue"
 	"github.com/falcon-vnic/vnic/queues"
 )
@@ -361,7 +362,7 @@ func TestNoAllocationsPerPacket(t *testing.T) {
 	defer l.Close()
 	d.offer(QueueRX, queueSize)
 	inject(d.Flows, fromGuest(OpRequest, 5, 7), nil)
-	if n := testing.AllocsPerRun(100, func() { // the guest asks for credit and is told
+	if n := allocs.PerRun(100, func() { // the guest asks for credit and is told
 		copy(d.mem[bufferAt:], packet)
 		d.offer(QueueTX, 1)
 		d.Kick(QueueTX)

@@ -86,7 +86,7 @@ func connect(t *testing.T, host, guest *Transport) (hc, gc *Conn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if gc, err = guest.Dial(7, time.Second); err != nil {
+	if gc, err = guest.Dial(7, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if hc, err = l.AcceptConn(); err != nil {
@@ -102,7 +102,7 @@ func TestFlowIsANetConn(t *testing.T) {
 		t.Fatal(err)
 	}
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-		if c1, err = guest.Dial(7, time.Second); err != nil {
+		if c1, err = guest.Dial(7, time.Minute); err != nil {
 			return nil, nil, nil, err
 		}
 		c2, err = l.Accept()
@@ -125,10 +125,10 @@ func TestListenerAcceptsAndCloses(t *testing.T) {
 	if _, err := host.Listen(7); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("second listener: %v", err)
 	}
-	if _, err := guest.Dial(8, time.Second); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := guest.Dial(8, time.Minute); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("dial without listener: %v", err)
 	}
-	c, err := guest.Dial(7, time.Second)
+	c, err := guest.Dial(7, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
