@@ -130,6 +130,16 @@ func (k *Core) pathAnswered(now vtime.Time, id cm.PeerID, size int, round uint32
 	k.probePeer(now, peer)
 }
 
+// pathUsed takes a shard's word that long packets are being sent to a peer.
+func (k *Core) pathUsed(now vtime.Time, id cm.PeerID) {
+	peer := k.Peers.byID[id]
+	if peer == nil || peer.path.prober == nil {
+		return
+	}
+	peer.path.prober.Used(now)
+	k.probePeer(now, peer)
+}
+
 // pathKnown makes the NIC keep to what a path carries, if that has changed.
 func (k *Core) pathKnown(now vtime.Time, peer *Peer) {
 	p := &peer.path
@@ -155,6 +165,11 @@ func (k *Core) pathMTU(id cm.PeerID) int {
 		return peer.path.told
 	}
 	return k.cfg.NIC.Uplink.MTU
+}
+
+// PathUsed reports that long packets are being sent to a peer.
+func (c *Client) PathUsed(peer cm.PeerID) {
+	c.post(func(k *Core, now vtime.Time) { k.pathUsed(now, peer) })
 }
 
 // PathAnswered reports a peer's answer to a probe.

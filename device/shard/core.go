@@ -28,6 +28,8 @@ type Core interface {
 	SPIRefused(u security.Use)
 	// PathAnswered reports a peer's answer to a probe of the path to it.
 	PathAnswered(peer cm.PeerID, size int, round uint32)
+	// PathUsed reports that long packets are being sent to a peer.
+	PathUsed(peer cm.PeerID)
 	// PeerMoved reports that a peer is somewhere else now.
 	PeerMoved(peer cm.PeerID, at netip.AddrPort)
 	// Knows reports whether a GID in a tenant belongs to a function, here or at a peer.

@@ -18,6 +18,7 @@ type peer struct {
 	anywhere bool           // that is not configured: it is where its packets come from
 	moved    falcon.Time    // when this shard last reported that it had moved; 0: never
 
+	pathUsed    falcon.Time // when the core was last told that long packets go there
 	probesSince falcon.Time // when probes were first counted
 	probes      int         // probes that came in the second after that
 

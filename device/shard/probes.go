@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
-// maxProbes is the most probes of one peer that a shard takes in a second. A search sends at most 21
-// of them a second.
-const maxProbes = 64
+// maxProbes is the most probes of one peer that a shard takes in a second. A search sends up to
+// 110 of them in a second, and there are fewer answers than those.
+const maxProbes = 256
 
 // probes sends the probes that the core asks for, answers those of peers, and reports their answers
 // to the core (package pathmtu). It seals with the gateway's keys, whether or not there is a port.
@@ -30,6 +30,27 @@ type probes struct {
 	shard    uint8
 	overhead int // bytes around a packet of the gateway class
 	packet   []byte
+
+	short  int         // bytes of a sealed packet that is not long; without probes all are short
+	recent cm.PeerID   // peer that the last long packet was sent to
+	known  falcon.Time // until then the core need not be told of that peer again
+}
+
+// used takes note of a packet of sealed bytes to a peer: while long ones are sent to it, the core has
+// the path checked.
+func (x *probes) used(now falcon.Time, to cm.PeerID, sealed int) {
+	if sealed <= x.short || to == x.recent && now < x.known {
+		return
+	}
+	p := x.peers[to]
+	if p == nil {
+		return
+	}
+	if p.pathUsed == 0 || now >= p.pathUsed+pathmtu.CheckEvery {
+		p.pathUsed = now
+		x.core.PathUsed(to)
+	}
+	x.recent, x.known = to, p.pathUsed+pathmtu.CheckEvery
 }
 
 // request sends a probe that the core asks for to a peer: one of p.Size bytes, or a sign of life.

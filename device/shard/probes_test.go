@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/pathmtu"
 	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // newProbing returns two NICs that probe the path between them, and how many bytes of IP packet it
@@ -51,7 +52,7 @@ func TestThePathsMTUIsFoundAndKept(t *testing.T) {
 	})
 }
 
-// TestAFloodOfProbesIsAnsweredInPart checks that a peer's probes cost the NIC 64 answers a second.
+// TestAFloodOfProbesIsAnsweredInPart checks that a peer's probes cost the NIC 256 answers a second.
 func TestAFloodOfProbesIsAnsweredInPart(t *testing.T) {
 	v, _ := newProbing(t)
 	v.idle(45e9)
@@ -66,4 +67,46 @@ func TestAFloodOfProbesIsAnsweredInPart(t *testing.T) {
 	if got := v.pathMTUs(); got != [2]int{1500, 1500} {
 		t.Errorf("the flood changed the MTU of the path to %d", got)
 	}
+}
+
+// TestAnMTUThatShrinksCostsAPauseOfASecond checks that plain IP and RDMA whose packets have become
+// too long for the path go on within two seconds, RDMA on a new connection.
+func TestAnMTUThatShrinksCostsAPauseOfASecond(t *testing.T) {
+	eachShards(t, func(t *testing.T) {
+		for _, traffic := range []string{"plain IP", "RDMA"} {
+			carries := devicetest.MTU
+			v := newPortWorldWith(t, 1, func(_ int, c *config.Config) { c.Uplink.ProbeMTU = config.ProbeMTUAuto })
+			v.tap = func(_ int, frame []byte) []byte {
+				if len(frame) > carries+14 {
+					return nil
+				}
+				return frame
+			}
+			v.idle(5e9)
+			a, b := pair(v)
+			exchange(t, a, b, 5000)
+			carries = 1500
+			if traffic == "RDMA" {
+				a.send(abi.OpWrite, 0, 4096, b, 0)
+			}
+			begun := v.now
+			for v.pathMTUs()[0] != 1500 {
+				if v.now-begun > 2e9 {
+					t.Fatalf("%s: after two seconds the path's MTU is taken for %d", traffic, v.pathMTUs()[0])
+				}
+				if traffic == "plain IP" {
+					v.say(0, 0, host1, host2, 4000)
+				}
+				v.idle(20e6)
+			}
+			v.say(0, 0, host1, host2, 1400)
+			if got := v.received(1); len(got) != 1 {
+				t.Errorf("%s: %d frames", traffic, len(got))
+			}
+			a.createQPAgain()
+			b.createQPAgain()
+			a.connectTo(b, 100)
+			exchange(t, a, b, 5000)
+		}
+	})
 }

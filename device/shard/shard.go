@@ -2,6 +2,7 @@ package shard
 
 import (
 	"log/slog"
+	"math"
 	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -10,9 +11,11 @@ import (
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/handover"
 	"github.com/falcon-vnic/vnic/device/inbox"
+	"github.com/falcon-vnic/vnic/device/pathmtu"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/internal/loglimit"
@@ -103,7 +106,10 @@ func NewTaped(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.
 	parsing := guard{&s.drops, s.log}
 	s.probes = &probes{
 		uplink: s.uplink, guard: parsing, drops: &s.drops, core: core, peers: s.peers, keys: s.txSAs, asked: map[security.Use]bool{},
-		shard: uint8(index), overhead: cfg.SealedOverhead(),
+		shard: uint8(index), overhead: cfg.SealedOverhead(), short: math.MaxInt,
+	}
+	if own := cfg.Uplink.Own(); cfg.Uplink.ProbeMTU != config.ProbeMTUOff {
+		s.probes.short = pathmtu.Least(own.Is6()) - underlay.HeaderLen(own)
 	}
 	s.in = &receiver{
 		uplink: s.uplink, falcon: s.falcon, gw: s.plain.gw, probes: s.probes, capture: &s.capture, trace: s.trace, guard: parsing, drops: &s.drops, counters: &s.counters,
@@ -111,8 +117,8 @@ func NewTaped(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.
 		moves: cfg.Uplink.Type == config.UplinkUDP,
 	}
 	s.out = &sender{
-		uplink: s.uplink, falcon: s.falcon, networks: s.networks, capture: &s.capture, drops: &s.drops, counters: &s.counters, host: s.funcs.host,
-		plain: &plainOut{uplink: s.uplink, gw: s.plain.gw, capture: &s.capture, guard: parsing, drops: &s.drops},
+		uplink: s.uplink, falcon: s.falcon, networks: s.networks, probes: s.probes, capture: &s.capture, drops: &s.drops, counters: &s.counters, host: s.funcs.host,
+		plain: &plainOut{uplink: s.uplink, probes: s.probes, gw: s.plain.gw, capture: &s.capture, guard: parsing, drops: &s.drops},
 	}
 	if err = s.plain.populate(cfg); err != nil {
 		return nil, err

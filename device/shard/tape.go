@@ -379,6 +379,13 @@ func (c *tapedCore) PathAnswered(peer cm.PeerID, size int, round uint32) {
 	}
 }
 
+func (c *tapedCore) PathUsed(peer cm.PeerID) {
+	c.t.OutUint(tape.Core, uint64(peer))
+	if c.Core != nil {
+		c.Core.PathUsed(peer)
+	}
+}
+
 func (c *tapedCore) PeerMoved(peer cm.PeerID, at netip.AddrPort) {
 	c.t.OutValue(tape.Core, "moved", peerOrder{Peer: peer, Underlay: at})
 	if c.Core != nil {

@@ -17,6 +17,7 @@ type sender struct {
 	falcon   *falconWire
 	plain    *plainOut
 	networks *networks
+	probes   *probes
 	others   *others // nil: there are no other shards
 	capture  *captures
 	drops    *dropCounts
@@ -116,6 +117,7 @@ func (s *sender) seal(now falcon.Time, b []byte, n int, from *falcon.Conn) {
 	}
 	s.counters.txPackets++
 	s.counters.txBytes += uint64(n)
+	s.probes.used(now, c.Peer, sealed)
 	s.uplink.send(now, outer{c.Underlay, srcPort(c), outerClass(c)}, b, at, sealed)
 }
 
@@ -148,6 +150,7 @@ func (s *sender) sendLocal(now falcon.Time, c *conn.Slot, packet []byte) {
 type plainOut struct {
 	uplink  *uplink
 	gw      *gateway.Gateway
+	probes  *probes
 	capture *captures
 	guard   guard
 	drops   *dropCounts
@@ -197,6 +200,7 @@ func (o *plainOut) seal(now falcon.Time, b []byte, f *gateway.Forward, packet []
 		o.drops.count(dropTxSeal)
 		return
 	}
+	o.probes.used(now, f.Tunnel.Peer, sealed)
 	if o.uplink.send(now, outer{f.Tunnel.Underlay, firstPort + uint16(f.Flow%paths), f.Class}, b, 0, sealed) {
 		o.uplink.tx.Patient = true
 	}
