@@ -23,6 +23,25 @@ const (
 	secondIP = "192.168.100.31"
 )
 
+// withSecond returns a machine for the first guest with the interface of a second function, and what gives
+// that function to the guest in the NIC's configuration, and the first one a further address.
+func withSecond(m qemu.Machine) (two qemu.Machine, change func(l *vnictest.Lab)) {
+	second := &qemu.Port{Function: "pf0.vf2", Queues: 1, MAC: config.FunctionMAC("1", 0, 2).String(), Speed: int(config.DefaultUplinkSpeed / 1e6)}
+	m.NICs = []qemu.NIC{{Port: second}}
+	return m, func(l *vnictest.Lab) {
+		h := l.Hosts[0]
+		second.Socket, second.MTU = filepath.Join(filepath.Dir(h.Socket), "second.sock"), h.PortMTU
+		port := fmt.Sprintf("port: {type: vhost-user, socket: %s, mtu: %d", h.PortSocket, h.PortMTU)
+		l.Rewrite(0, port+"}", port+", addresses: ["+listedIP+`]}
+      - vf: 2
+        tenant: 100
+        address: `+secondIP+`
+        guest: {cid: 1001}
+        mac: `+second.MAC+`
+        port: {type: vhost-user, socket: `+second.Socket+fmt.Sprintf(", mtu: %d}", second.MTU))
+	}
+}
+
 // TestLongDriverInterfaces: an RDMA device belongs to the interface whose permanent MAC address is
 // its function's. It stays with the interface when the guest gives that another name or MAC
 // address, moves it to another network namespace (in both modes of rdma system, interface or device
@@ -37,21 +56,8 @@ func TestLongDriverInterfaces(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	m := driverImage(t, ctx, driverExtras{modules: []string{"bonding", "macvlan", "ipvlan", "8021q"}})
-	second := qemu.Port{Function: "pf0.vf2", Queues: 1, MAC: config.FunctionMAC("1", 0, 2).String(), Speed: int(config.DefaultUplinkSpeed / 1e6)}
-	two := m
-	two.NICs = []qemu.NIC{{Port: &second}}
-	makeDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{two, m}, func(l *vnictest.Lab) {
-		h := l.Hosts[0]
-		second.Socket, second.MTU = filepath.Join(filepath.Dir(h.Socket), "second.sock"), h.PortMTU
-		port := fmt.Sprintf("port: {type: vhost-user, socket: %s, mtu: %d", h.PortSocket, h.PortMTU)
-		l.Rewrite(0, port+"}", port+", addresses: ["+listedIP+`]}
-      - vf: 2
-        tenant: 100
-        address: `+secondIP+`
-        guest: {cid: 1001}
-        mac: `+second.MAC+`
-        port: {type: vhost-user, socket: `+second.Socket+fmt.Sprintf(", mtu: %d}", second.MTU))
-	}, func(l *driverLab) {
+	two, change := withSecond(m)
+	makeDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{two, m}, change, func(l *driverLab) {
 		defer l.keepConsoles()
 		i := &interfaces{driverLab: l, t: t, g: l.guests[0]}
 		i.begin()

@@ -13,8 +13,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu"
 )
 
-// inIWARPLab is inDriverLab with NICs whose transport is iWARP.
-func inIWARPLab(t testing.TB, bound time.Duration, extra driverExtras, f func(l *driverLab)) {
+// inIWARPLab is inDriverLab with NICs whose transport is iWARP. The first guest may have two functions.
+func inIWARPLab(t testing.TB, bound time.Duration, extra driverExtras, second bool, f func(l *driverLab)) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
@@ -23,12 +23,17 @@ func inIWARPLab(t testing.TB, bound time.Duration, extra driverExtras, f func(l 
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
 	m := driverImage(t, ctx, extra)
+	first, add := m, func(*vnictest.Lab) {}
+	if second {
+		first, add = withSecond(m)
+	}
 	change := func(l *vnictest.Lab) {
+		add(l)
 		for i := range l.Hosts {
 			l.Rewrite(i, "rdma: {", "rdma: {transport: iwarp, ")
 		}
 	}
-	bootDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{m, m}, change, func(l *driverLab) {
+	bootDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{first, m}, change, func(l *driverLab) {
 		defer l.keepConsoles()
 		for i := range l.guests {
 			l.readyIWARP(i)
@@ -41,6 +46,52 @@ func inIWARPLab(t testing.TB, bound time.Duration, extra driverExtras, f func(l 
 func (l *driverLab) readyIWARP(i int) {
 	l.T.Helper()
 	l.guests[i].eventually(fmt.Sprintf("grep -q ACTIVE /sys/class/infiniband/*/ports/1/state && grep -q RNIC /sys/class/infiniband/*/node_type && ip addr show dev eth0 | grep -q %s", l.Hosts[i].TenantIP))
+}
+
+// TestLongDriverIWARPNamespaces: functions of one NIC reach each other over iWARP, here of one guest in two
+// network namespaces, in both modes of rdma system. A device is found by the interface that it is
+// beside, also after that has got another MAC address.
+func TestLongDriverIWARPNamespaces(t *testing.T) {
+	inIWARPLab(t, 15*time.Minute, driverExtras{}, true, func(l *driverLab) {
+		i := &interfaces{driverLab: l, t: t, g: l.guests[0]}
+		i.beginIWARP()
+		const in = "ip netns exec pod "
+		one := &driverLab{Lab: l.Lab, guests: [2]*shell{i.g, i.g}}
+		programs := func(mode string) {
+			t.Helper()
+			own, pod := i.Hosts[0].TenantIP, secondIP
+			began := time.Now()
+			one.pair(t, in+"rping -s -V -C 5 -a "+pod, "rping -c -V -C 5 -I "+own+" -a "+pod)
+			one.pair(t, "rping -s -V -C 5 -a "+own, in+"rping -c -V -C 5 -I "+pod+" -a "+own)
+			one.pair(t, in+"ib_write_bw -R -F -n 100", "ib_write_bw -R -F -n 100 "+pod)
+			i.rping("", own)
+			t.Logf("%s: %v", mode, time.Since(began).Round(time.Millisecond))
+		}
+		i.g.must("ip netns add pod && ip link set eth1 netns pod")
+		i.podAddress()
+		programs("shared")
+		i.g.must("ip -n pod link set eth1 down && ip -n pod link set eth1 address 52:54:00:12:34:56 && ip -n pod link set eth1 up && ip -n pod link set eth1 down && ip -n pod link set eth1 address $(ip -n pod -d link show eth1 | sed -n 's/.*permaddr //p' | cut -d' ' -f1)")
+		i.podAddress()
+		programs("shared, after another MAC address")
+		i.g.must("ip netns del pod")
+		i.g.eventually("ip link show eth1")
+		i.g.eventually("rdma system set netns exclusive")
+		i.g.must("ip netns add pod && ip link set eth1 netns pod && rdma dev set " + i.dev[1] + " netns pod")
+		i.podAddress()
+		programs("exclusive")
+	})
+}
+
+// beginIWARP is begin for RNICs.
+func (i *interfaces) beginIWARP() {
+	i.g.must("mkdir -p /var/run && ip netns attach init $$ && ip link set eth1 up && sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2")
+	i.g.must("ip route replace " + secondIP + " dev eth0 src " + i.Hosts[0].TenantIP)
+	i.dev = [2]string{i.beside("eth0"), i.beside("eth1")}
+}
+
+// podAddress gives the second interface, in pod, its function's address.
+func (i *interfaces) podAddress() {
+	i.g.must("ip -n pod link set lo up; ip -n pod link set eth1 up && ip -n pod addr replace " + secondIP + "/24 dev eth1")
 }
 
 // iwarpPrograms are rdma_cm's programs, and perftest's as far as it uses rdma_cm.
@@ -67,7 +118,7 @@ var iwarpPrograms = []string{
 // have is refused at once. After two hundred connections, and after programs were killed at either
 // end, nothing is left at either NIC.
 func TestLongDriverIWARP(t *testing.T) {
-	inIWARPLab(t, 20*time.Minute, driverExtras{}, func(l *driverLab) {
+	inIWARPLab(t, 20*time.Minute, driverExtras{}, false, func(l *driverLab) {
 		if said := l.guests[0].must("ibv_devinfo -v"); !strings.Contains(said, "iWARP") {
 			t.Errorf("ibv_devinfo -v:\n%s", said)
 		}
@@ -82,12 +133,32 @@ func TestLongDriverIWARP(t *testing.T) {
 		l.killed(t)
 		l.nothingLeft(t)
 		l.program(t, iwarpPrograms[0])
+		l.otherTransport(t)
 	})
+}
+
+// otherTransport upgrades the first NIC to a configuration without iWARP: the guest's device comes again as RoCE's.
+func (l *driverLab) otherTransport(t testing.TB) {
+	t.Helper()
+	l.Rewrite(0, "rdma: {transport: iwarp, ", "rdma: {")
+	if out, errs, code := vnictest.Run(t, "upgrade", "-s", l.Hosts[0].Control); code != 0 {
+		t.Fatal(out, errs)
+	}
+	l.guests[0].eventually("grep -q CA /sys/class/infiniband/*/node_type && grep -q ACTIVE /sys/class/infiniband/*/ports/1/state")
+	l.ready(0)
+	t.Log(l.guests[0].must("ibv_devinfo; dmesg | grep -i 'RDMA device'"))
 }
 
 // refusals checks that programs which need what iWARP does not have end, each with an error.
 func (l *driverLab) refusals(t testing.TB) {
 	t.Helper()
+	for _, p := range []string{"ibv_rc_pingpong {dev} -g 0", "ib_send_bw {dev} -F", "ib_send_bw -R -F -c UD"} {
+		said, status := l.served(t, l.expand(1, p), l.expand(0, p+" {peer}"))
+		t.Logf("%s: exit status %d: %s", p, status, said)
+		if status == 0 || status == hung {
+			t.Errorf("%s: exit status %d", p, status)
+		}
+	}
 	for _, p := range []string{"ibv_uc_pingpong {dev} -g 0", "ibv_ud_pingpong {dev} -g 0", "ibv_xsrq_pingpong {dev} -g 0", "udaddy -s {peer}"} {
 		said, status := l.guests[0].run(bounded(l.expand(0, p)) + " 2>&1")
 		t.Logf("%s: exit status %d: %s", p, status, said)
@@ -136,7 +207,7 @@ func (l *driverLab) killed(t testing.TB) {
 // itself when a NIC's worker was killed, and when the target's driver, or the host's, was removed with
 // live connections and loaded again, a disk connects anew.
 func TestLongDriverIWARPNVMe(t *testing.T) {
-	inIWARPLab(t, 20*time.Minute, nvmeExtras, func(l *driverLab) {
+	inIWARPLab(t, 20*time.Minute, nvmeExtras, false, func(l *driverLab) {
 		l.nvmeTarget()
 		l.nvmeConnect()
 		long := slowly(30 * time.Second)

@@ -186,7 +186,7 @@ void vnic_iw_lose(struct vnic_fn *fn)
 	}
 }
 
-/* Has the device end a connection in order. Its event follows. */
+/* Tells the device to end a connection in order. Its event follows. */
 int vnic_iw_disconnect(struct vnic_qp *qp)
 {
 	struct vnic_cm_disconnect p = {};
@@ -429,19 +429,6 @@ int vnic_iw_connect(struct iw_cm_id *id, struct iw_cm_conn_param *param)
 	return err;
 }
 
-int vnic_iw_accept(struct iw_cm_id *id, struct iw_cm_conn_param *param)
-{
-	struct vnic_fn *fn = to_fn(id->device);
-	struct vnic_hold *hold = vnic_find(&fn->qps, param->qpn);
-	int err;
-
-	if (!hold)
-		return -EINVAL;
-	err = vnic_iw_answer(fn, container_of(hold, struct vnic_qp, hold), id, param);
-	vnic_release(hold);
-	return err;
-}
-
 int vnic_iw_reject(struct iw_cm_id *id, const void *data, u8 len)
 {
 	u64 request = (u64)id->provider_data;
@@ -462,7 +449,23 @@ int vnic_iw_reject(struct iw_cm_id *id, const void *data, u8 len)
 	return err;
 }
 
-/* Has the device listen at a port; after a loss, again. */
+/* A request that cannot be accepted is rejected: iw_cm forgets it. */
+int vnic_iw_accept(struct iw_cm_id *id, struct iw_cm_conn_param *param)
+{
+	struct vnic_fn *fn = to_fn(id->device);
+	struct vnic_hold *hold = vnic_find(&fn->qps, param->qpn);
+	int err = -EINVAL;
+
+	if (hold) {
+		err = vnic_iw_answer(fn, container_of(hold, struct vnic_qp, hold), id, param);
+		vnic_release(hold);
+	}
+	if (err)
+		vnic_iw_reject(id, NULL, 0);
+	return err;
+}
+
+/* Tells the device to listen at a port; after a loss, again. */
 int vnic_iw_listen(struct vnic_fn *fn, u16 port)
 {
 	struct vnic_cm_listen p = { .service = cpu_to_le64(port) };
