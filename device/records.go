@@ -3,7 +3,6 @@ package device
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -79,10 +78,7 @@ func (r *records) startTapes(c record.Config, offset int64) (err error) {
 
 // Recordable returns why a NIC with this configuration cannot be recorded, nil if it can.
 func Recordable(cfg *config.Config) error {
-	switch {
-	case cfg.NIC.Shards > 1:
-		return fmt.Errorf("recording: nic.shards is %d, and only a NIC with one shard can be recorded yet: set it to 1", cfg.NIC.Shards)
-	case usesStreams(cfg):
+	if usesStreams(cfg) {
 		return errors.New("recording: RDMA over TCP cannot be recorded yet, as TCP is outside the shard: set another rdma.transport")
 	}
 	return nil

@@ -188,13 +188,15 @@ func (c *Client) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 	})
 }
 
-// Visit calls f with a VF, on the thread of the VF's own shard. then is called on the calling
-// shard's thread.
-func (c *Client) Visit(id pfvf.ID, f func(abi.VFHandler), then func()) {
+// Visit calls f with a VF, on the thread of the VF's own shard. then is called with what f returned,
+// on the calling shard's thread.
+func (c *Client) Visit(id pfvf.ID, f func(abi.VFHandler) (abi.Status, abi.Result), then func(abi.Status, abi.Result)) {
 	c.post(func(k *Core, _ vtime.Time) {
 		k.begin(func(_ vtime.Time, done func()) {
-			k.onShard(id, func(to Orders, now vtime.Time) { f(to.VF(now, id)) }, func(vtime.Time) {
-				c.tell(func(Orders, vtime.Time) { then() })
+			var st abi.Status
+			var seen abi.Result
+			k.onShard(id, func(to Orders, now vtime.Time) { st, seen = f(to.VF(now, id)) }, func(vtime.Time) {
+				c.tell(func(Orders, vtime.Time) { then(st, seen) })
 				done()
 			})
 		})

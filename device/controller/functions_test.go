@@ -178,7 +178,7 @@ func TestAnOperatorsResetGoesToTheFunctionsShard(t *testing.T) {
 func TestAPFReachesVFsOfOtherShards(t *testing.T) {
 	n := newNIC(t)
 	looked := 0
-	n.Client(0).Visit(vf(1), func(abi.VFHandler) {}, func() { looked++ })
+	n.Client(0).Visit(vf(1), func(abi.VFHandler) (abi.Status, abi.Result) { return abi.StatusOK, nil }, func(abi.Status, abi.Result) { looked++ })
 	n.Client(0).ResetVFs(vf(0))
 	n.Client(0).Flush()
 	if told := n.told(); told[0] != "" || !strings.Contains(told[1], "look at h1.pf0.vf1") ||

@@ -57,8 +57,8 @@ type VFs interface {
 	// Change changes the settings of a VF; then is called when they are applied, or with the reason
 	// why not.
 	Change(vf pfvf.ID, edit functions.Edit, then func(error))
-	// Visit calls f with a VF on the VF's own shard; then is called after that.
-	Visit(vf pfvf.ID, f func(abi.VFHandler), then func())
+	// Visit calls f with a VF on the VF's own shard; then is called with what f returned.
+	Visit(vf pfvf.ID, f func(abi.VFHandler) (abi.Status, abi.Result), then func(abi.Status, abi.Result))
 	// Announce tells peers that a function has the address add and no longer drop; zero means none.
 	// then is called with the answer.
 	Announce(id pfvf.ID, add, drop [16]byte, then func(error))

@@ -11,18 +11,20 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // others connects a shard with the other shards of the NIC: it passes frames to them and takes
 // theirs.
 type others struct {
-	rings    *handover.End
+	rings    rings
 	index    int // of this shard
 	underlay underlay.Layer
 	opener   *security.Opener
 	encap    security.Encap
 	drops    *dropCounts
+	tape     *tape.Tape
 
 	wakes []waker // by shard
 	frame handover.Frame
@@ -31,6 +33,17 @@ type others struct {
 }
 
 var _ gateway.Handover = (*others)(nil)
+
+// rings is a shard's end of the handover: a *handover.End, or a tapedRings in front of it.
+type rings interface {
+	Shards() int
+	Put(to int, h *handover.Header, n int) []byte
+	Commit()
+	Given() uint32
+	Take(f *handover.Frame) (from int, ok bool)
+	Done()
+	Empty() bool
+}
 
 // waker wakes one shard. It implements effect.Effect.
 type waker struct{ box interface{ Wake() } }
@@ -69,10 +82,17 @@ func (o *others) end() {
 	}
 }
 
-// shardOf returns the shard that a sealed packet is for, by its parts in clear text: for a
-// packet of the gateway class the shard with its replay window, otherwise the shard of its
-// connection.
+// shardOf returns the shard that a sealed packet is for.
 func (o *others) shardOf(sealed []byte) int {
+	if o.tape.Active() { // which does not hold all of a superframe, nor SPIs
+		return int(o.tape.Number(tape.Lane, uint64(o.laneOf(sealed))))
+	}
+	return o.laneOf(sealed)
+}
+
+// laneOf does what shardOf does, by the packet's parts in clear text: for a packet of the gateway
+// class it returns the shard with its replay window, otherwise the shard of its connection.
+func (o *others) laneOf(sealed []byte) int {
 	if to, ok := o.opener.Window(sealed); ok {
 		return to
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/tape"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // Player runs a shard from its tape: it reads the events on it and makes the calls that were made.
@@ -33,6 +34,9 @@ func NewPlayer(index int, cfg *config.Config, t *tape.Tape, log *slog.Logger) (p
 	p = &Player{tape: t}
 	if p.Shard, err = NewTaped(index, cfg, nil, t, log); err != nil {
 		return nil, err
+	}
+	if cfg.NIC.Shards > 1 {
+		p.Shard.join(nil)
 	}
 	return p, nil
 }
@@ -114,13 +118,8 @@ func (p *Player) frames() {
 	t := p.tape
 	p.in.Frames, p.in.Segments = p.in.Frames[:0], p.in.Segments[:0]
 	for range p.count() {
-		segment, size, head := t.Uint(), t.Uint(), t.Bytes()
-		if size > maxFrame || segment > maxFrame || uint64(len(head)) > size {
-			t.Differs("the recording has a frame of %d bytes, %d of them kept", size, len(head))
-		}
-		f := make([]byte, size)
-		copy(f, head)
-		p.in.Frames, p.in.Segments = append(p.in.Frames, f), append(p.in.Segments, int(segment))
+		segment := min(t.Uint(), maxFrame)
+		p.in.Frames, p.in.Segments = append(p.in.Frames, playFrame(t)), append(p.in.Segments, int(segment))
 	}
 }
 
@@ -201,8 +200,10 @@ func (p *Player) event(now falcon.Time, k tape.Kind) {
 		var o order
 		t.Value(&o)
 		s.obey(now, &o)
-	case tape.Answer, tape.Visit:
-		p.answer(now, k)
+	case tape.Answer:
+		p.answer()
+	case tape.Seen:
+		p.seen()
 	case tape.Routes:
 		var c gateway.RouteChange
 		t.Value(&c)
@@ -219,17 +220,8 @@ func (p *Player) event(now falcon.Time, k tape.Kind) {
 }
 
 // answer plays an answer of the core.
-func (p *Player) answer(now falcon.Time, k tape.Kind) {
+func (p *Player) answer() {
 	c, n := p.Shard.core.(*tapedCore), p.tape.Uint()
-	if k == tape.Visit {
-		v, ok := c.visits[n]
-		if !ok {
-			p.tape.Differs("a VF is visited for a command that is not there")
-		}
-		delete(c.visits, n)
-		v.f(p.Shard.Orders().VF(now, v.id))
-		return
-	}
 	var e *tapedError
 	p.tape.Value(&e)
 	then := c.thens[n]
@@ -237,8 +229,19 @@ func (p *Player) answer(now falcon.Time, k tape.Kind) {
 		p.tape.Differs("an answer to a question that was not asked")
 	}
 	delete(c.thens, n)
-	delete(c.visits, n)
 	then(e.err())
+}
+
+// seen plays the answer of a VF's shard to its PF.
+func (p *Player) seen() {
+	c, n := p.Shard.core.(*tapedCore), p.tape.Uint()
+	st, raw := abi.Status(p.tape.Uint()), p.tape.Bytes()
+	then := c.seen[n]
+	if then == nil || len(raw) != len(rawResult{}) {
+		p.tape.Differs("what a VF is, which nobody asked")
+	}
+	delete(c.seen, n)
+	then(st, rawResult(raw))
 }
 
 // answer returns what an answer of the core was.
@@ -272,6 +275,8 @@ func (s *Shard) obey(now falcon.Time, o *order) {
 		_ = to.Set(now, o.Set.ID, &o.Set.Is) // the core got the error
 	case o.Reset != nil:
 		to.Reset(now, *o.Reset)
+	case o.ResetVF != nil:
+		to.VF(now, *o.ResetVF).VFReset() // the PF got the status
 	case o.ResetVFs != nil:
 		to.ResetVFs(now, *o.ResetVFs)
 	case o.VFsEnabled != nil:

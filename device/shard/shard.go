@@ -144,15 +144,23 @@ func Join(shards []*Shard) {
 		return
 	}
 	for i, end := range handover.New(len(shards)) {
-		s := shards[i]
-		o := &others{
-			rings: end, index: i, underlay: s.uplink.underlay, opener: s.in.opener, encap: s.in.encap, drops: &s.drops, cut: make([]byte, s.cfg.Uplink.MTU+tap.FrameOverhead),
-		}
+		shards[i].join(end)
 		for _, other := range shards {
-			o.wakes = append(o.wakes, waker{&other.inbox})
+			shards[i].others.wakes = append(shards[i].others.wakes, waker{&other.inbox})
 		}
-		s.others, s.in.others, s.out.others, s.plain.gw.Handover = o, o, o, o
 	}
+}
+
+// join connects the shard with others by its end of the handover.
+func (s *Shard) join(end rings) {
+	if s.tape != nil {
+		end = &tapedRings{rings: end, t: s.tape, shards: s.cfg.NIC.Shards}
+	}
+	o := &others{
+		rings: end, index: s.index, underlay: s.uplink.underlay, opener: s.in.opener, encap: s.in.encap, drops: &s.drops, tape: s.tape,
+		cut: make([]byte, s.cfg.Uplink.MTU+tap.FrameOverhead),
+	}
+	s.others, s.in.others, s.out.others, s.plain.gw.Handover = o, o, o, o
 }
 
 // pollTime returns how long an empty send queue is polled: as long as the thread looks for work,

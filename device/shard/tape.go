@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/functions"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/handover"
 	"github.com/falcon-vnic/vnic/device/pathmtu"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/device/thread"
@@ -105,6 +106,7 @@ type order struct {
 	Probe      *probeOrder
 	Set        *setOrder
 	Reset      *pfvf.ID
+	ResetVF    *pfvf.ID // by its PF
 	ResetVFs   *pfvf.ID
 	VFsEnabled *vfsOrder
 	PFLink     *linkOrder
@@ -157,9 +159,11 @@ type linkOrder struct {
 }
 
 // ordered writes an order down.
-func (s *Shard) ordered(o order) {
-	if s.tape.Event(tape.Order) {
-		s.tape.PutValue(o)
+func (s *Shard) ordered(o order) { s.funcs.ordered(o) }
+
+func (fs *functionSet) ordered(o order) {
+	if fs.tape.Event(tape.Order) {
+		fs.tape.PutValue(o)
 	}
 }
 
@@ -257,29 +261,27 @@ type tapedCore struct {
 	cfg    *config.Config
 	routes *gateway.Routes   // a copy that changes only between the events on the tape
 	follow *gateway.Follower // what changes it; nil: the tape does
-	node   *credit.Node      // of the host, where there is no core
+	node   *credit.Node      // of the host
 
-	asked  uint64 // questions so far
-	thens  map[uint64]func(error)
-	visits map[uint64]visited
-}
-
-// visited is a VF that a PF wants to visit, and what for.
-type visited struct {
-	id pfvf.ID
-	f  func(abi.VFHandler)
+	asked uint64 // questions so far
+	thens map[uint64]func(error)
+	seen  map[uint64]func(abi.Status, abi.Result) // visits, by question
 }
 
 var _ Core = (*tapedCore)(nil)
 
 func newTapedCore(core Core, cfg *config.Config, t *tape.Tape) *tapedCore {
-	c := &tapedCore{Core: core, t: t, cfg: cfg, thens: map[uint64]func(error){}, visits: map[uint64]visited{}}
+	c := &tapedCore{Core: core, t: t, cfg: cfg, thens: map[uint64]func(error){}, seen: map[uint64]func(abi.Status, abi.Result){}}
 	if core != nil {
 		c.routes, c.follow = core.Routes().Follow()
+		c.node = core.Credits()
+		c.node.UseTape(t)
 		return c
 	}
 	c.routes = gateway.NewRoutes(cfg.Uplink.MTU - cfg.SealedOverhead())
-	c.node = credit.NewPool(cfg.Credits.Host.Cost(), 1).Node(credit.NewPool(cfg.Credits.NIC.Cost(), 1).Node(nil, 0), 0)
+	nic, host := credit.NewPool(cfg.Credits.NIC.Cost(), cfg.NIC.Shards), credit.NewPool(cfg.Credits.Host.Cost(), cfg.NIC.Shards)
+	c.node = host.Node(nic.Node(nil, 0), 0)
+	c.node.UseTape(t)
 	return c
 }
 
@@ -299,12 +301,7 @@ func (s *Shard) tapeRoutes() {
 
 func (c *tapedCore) Routes() *gateway.Routes { return c.routes }
 
-func (c *tapedCore) Credits() *credit.Node {
-	if c.Core == nil {
-		return c.node
-	}
-	return c.Core.Credits()
-}
+func (c *tapedCore) Credits() *credit.Node { return c.node }
 
 func (c *tapedCore) Opener() *security.Opener {
 	if c.Core == nil {
@@ -453,23 +450,143 @@ func (c *tapedCore) Announce(id pfvf.ID, add, drop [16]byte, then func(error)) {
 	}
 }
 
-func (c *tapedCore) Visit(vf pfvf.ID, f func(abi.VFHandler), then func()) {
+// Visit passes what the VF's shard answers. What it did there is on that shard's tape.
+func (c *tapedCore) Visit(vf pfvf.ID, f func(abi.VFHandler) (abi.Status, abi.Result), then func(abi.Status, abi.Result)) {
 	c.t.OutUint(tape.Core, uint64(vf))
-	answer := c.question(func(error) { then() })
+	c.asked++
 	n := c.asked
 	if c.Core == nil {
-		c.visits[n] = visited{vf, f}
+		c.seen[n] = then
 		return
 	}
-	c.Core.Visit(vf, func(h abi.VFHandler) {
-		if c.t.Event(tape.Visit) {
+	c.Core.Visit(vf, f, func(st abi.Status, r abi.Result) {
+		if c.t.Event(tape.Seen) {
+			var raw rawResult
+			if r != nil {
+				r.Marshal(raw[:])
+			}
 			c.t.PutUint(n)
+			c.t.PutUint(uint64(st))
+			c.t.PutBytes(raw[:])
 		}
-		f(h)
-	}, func() { answer(nil) })
+		then(st, r)
+	})
 }
 
+// rawResult is the result of a command as a tape has it.
+type rawResult [len(abi.AdminCQE{}.Result)]byte
+
+// Marshal implements abi.Result.
+func (r rawResult) Marshal(b []byte) { copy(b, r[:]) }
+
 func (c *tapedCore) Flush() bool { return c.Core != nil && c.Core.Flush() }
+
+// tapedRings is a shard's end of the handover with a tape. Without rings below it, the tape plays.
+type tapedRings struct {
+	rings
+	t      *tape.Tape
+	shards int
+	kind   handover.Kind // of the frame of the last Put
+	open   []byte
+}
+
+func (r *tapedRings) Shards() int { return r.shards }
+
+// Put passes whether the other shard has room.
+func (r *tapedRings) Put(to int, h *handover.Header, n int) (b []byte) {
+	r.t.OutUint(tape.Shards, uint64(to)|uint64(h.Kind)<<8|uint64(h.Flow)<<16)
+	r.t.OutUint(tape.Shards, uint64(h.A)|uint64(h.B)<<32)
+	r.t.Out(tape.Shards, h.Aux[:])
+	r.t.OutUint(tape.Shards, uint64(n))
+	if r.rings != nil {
+		b = r.rings.Put(to, h, n)
+	}
+	room := r.t.Bool(tape.Given, b != nil)
+	if r.rings == nil && room {
+		b = make([]byte, n)
+	}
+	r.kind, r.open = h.Kind, b
+	return b
+}
+
+// Commit sums the frame. One of the uplink is on the tape in part only.
+func (r *tapedRings) Commit() {
+	if r.kind != handover.Uplink {
+		r.t.Out(tape.Shards, r.open)
+	}
+	if r.rings != nil {
+		r.rings.Commit()
+	}
+}
+
+func (r *tapedRings) Given() uint32 {
+	if r.rings == nil {
+		return 0
+	}
+	return r.rings.Given()
+}
+
+// Take passes what other shards have handed over.
+func (r *tapedRings) Take(f *handover.Frame) (from int, ok bool) {
+	if r.rings != nil {
+		from, ok = r.rings.Take(f)
+	}
+	t := r.t
+	if !t.Active() {
+		return from, ok
+	}
+	if !t.Ask(tape.Taken) {
+		return r.taken(f)
+	}
+	if !ok {
+		t.PutUint(0)
+		return from, ok
+	}
+	kept := f.Data
+	if f.Kind == handover.Uplink {
+		kept = kept[:min(len(kept), keptHead)]
+	}
+	t.PutUint(uint64(f.Kind))
+	t.PutUint(uint64(from))
+	t.PutUint(uint64(f.Flow))
+	t.PutUint(uint64(f.A))
+	t.PutUint(uint64(f.B))
+	t.PutBytes(f.Aux[:])
+	t.PutUint(uint64(len(f.Data)))
+	t.PutBytes(kept)
+	return from, ok
+}
+
+func (r *tapedRings) taken(f *handover.Frame) (from int, ok bool) {
+	t := r.t
+	if f.Kind = handover.Kind(t.Uint()); f.Kind == 0 {
+		return 0, false
+	}
+	from = int(t.Uint())
+	f.Flow, f.A, f.B = uint32(t.Uint()), uint32(t.Uint()), uint32(t.Uint())
+	copy(f.Aux[:], t.Bytes())
+	f.Data = playFrame(t)
+	return from, true
+}
+
+func (r *tapedRings) Done() {
+	if r.rings != nil {
+		r.rings.Done()
+	}
+}
+
+func (r *tapedRings) Empty() bool { return r.rings == nil || r.rings.Empty() }
+
+// playFrame reads a frame of which the tape has the beginning; the rest is zeros.
+func playFrame(t *tape.Tape) []byte {
+	size, head := t.Uint(), t.Bytes()
+	if size > maxFrame || uint64(len(head)) > size {
+		t.Differs("the recording has a frame of %d bytes, %d of them kept", size, len(head))
+	}
+	f := make([]byte, size)
+	copy(f, head)
+	return f
+}
 
 // tapedPort is a port's device with a tape. Without a device below it, the tape plays.
 type tapedPort struct {

@@ -31,7 +31,7 @@ func tapeOf(t testing.TB, index int, cfg *config.Config) *tape.Tape {
 	if onTape != nil {
 		return onTape(index, cfg).tape
 	}
-	if !*taped || cfg.NIC.Shards > 1 {
+	if !*taped {
 		return nil
 	}
 	r := newTaping(index, cfg)
@@ -171,7 +171,8 @@ func useTapes(t testing.TB) {
 func TestAReplayedShardDoesTheSameAgain(t *testing.T) {
 	useTapes(t)
 	for name, test := range map[string]func(*testing.T){
-		"admin commands": TestAdminCommands, "admin queues in windows": TestAdminInWindow, "attacks by numbers": TestAttackByNumbers, "attacks by keys": TestAttackByKeys,
+		"VFs by their PF": testVFsByTheirPF,
+		"admin commands":  TestAdminCommands, "admin queues in windows": TestAdminInWindow, "attacks by numbers": TestAttackByNumbers, "attacks by keys": TestAttackByKeys,
 		"attacks by faults": TestAttackByFaults, "ARP": TestAttackARP, "DHCP": TestAttackDHCP, "driver faults": TestDriverFaults,
 		"connections that end": TestConnectionEnds, "ends while connecting": TestEndWhileConnecting, "one NIC": TestConnectionsInsideOneNIC,
 		"datagrams": TestDatagrams, "bounds of datagrams": TestDatagramsSurvive, "GIDs": TestDatagramsFromGIDs, "settings": TestChangeAllOrNothing,
@@ -182,14 +183,43 @@ func TestAReplayedShardDoesTheSameAgain(t *testing.T) {
 	}
 }
 
+// testVFsByTheirPF lets a PF look at a VF, perhaps of another shard, and reset it.
+func testVFsByTheirPF(t *testing.T) {
+	eachShards(t, func(t *testing.T) {
+		v := newVirtualWith(t, 8, wire100us, manyVFs)
+		pf, vf := newDriver(v, 0, 0), newDriver(v, 0, 1)
+		pf.enable()
+		vf.setUp()
+		var q abi.QueryVFResult
+		if q.Unmarshal(pf.must(abi.AdminOpQueryVF, &abi.VFNumber{VF: 1})); q.State != abi.StateReady || q.MRs != 1 {
+			t.Errorf("%+v", q)
+		}
+		pf.must(abi.AdminOpVFReset, &abi.VFNumber{VF: 1})
+		if s := vf.fn.Lifecycle.State(); s != abi.StateReset {
+			t.Errorf("the VF is %s", s)
+		}
+	})
+}
+
 var tapeSeeds = flag.Int("tape.seeds", 8, "record and replay so many seeds of random work over bad links")
 
 // TestEverySeedIsReplayed records and replays random work over links that lose, repeat and reorder
 // frames: requests of all kinds, resets of functions, connections that are made again.
 func TestEverySeedIsReplayed(t *testing.T) {
+	replaySeeds(t, *tapeSeeds)
+}
+
+// TestLongThousandSeedsAreReplayed does what TestEverySeedIsReplayed does, with NICs of one to three shards.
+func TestLongThousandSeedsAreReplayed(t *testing.T) { replaySeeds(t, 1000) }
+
+func replaySeeds(t *testing.T, n int) {
 	useTapes(t)
-	for seed := range uint64(*tapeSeeds) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomWork(t, seed) })
+	for seed := range uint64(n) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			defer func(before int) { perNIC = before }(perNIC)
+			perNIC = 1 + int(seed%3)
+			randomWork(t, seed)
+		})
 	}
 }
 

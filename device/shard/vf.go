@@ -57,9 +57,10 @@ func visit[R any, P interface {
 	abi.Result
 }](c *vfCommands, f func(abi.VFHandler) (R, abi.Status),
 ) (r R, st abi.Status) {
-	t := c.later()
-	seen, is := new(R), abi.StatusOK
-	c.core.Visit(c.id, func(vf abi.VFHandler) { *seen, is = f(vf) }, func() { t.Complete(is, P(seen)) })
+	c.core.Visit(c.id, func(vf abi.VFHandler) (abi.Status, abi.Result) {
+		seen, is := f(vf)
+		return is, P(&seen)
+	}, c.later().Complete)
 	return r, abi.StatusPending
 }
 
@@ -80,8 +81,7 @@ func (c *vfCommands) QueryVFObjects(part abi.CreditPart) (abi.ObjectCounts, abi.
 
 // VFReset implements abi.VFHandler.
 func (c *vfCommands) VFReset() abi.Status {
-	t, is := c.later(), abi.StatusOK
-	c.core.Visit(c.id, func(vf abi.VFHandler) { is = vf.VFReset() }, func() { t.Complete(is, nil) })
+	c.core.Visit(c.id, func(vf abi.VFHandler) (abi.Status, abi.Result) { return vf.VFReset(), nil }, c.later().Complete)
 	return abi.StatusPending
 }
 
@@ -159,6 +159,7 @@ func (c *seenVF) QueryVFObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Stat
 
 // VFReset implements abi.VFHandler.
 func (c *seenVF) VFReset() abi.Status {
+	c.fs.ordered(order{ResetVF: &c.id})
 	vf := c.fs.members.get(c.id)
 	if vf == nil || vf.Lifecycle.State() == abi.StateDisabled {
 		return abi.StatusBadState

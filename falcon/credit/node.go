@@ -125,7 +125,7 @@ func (n *Node) Headroom(i Counter) uint32 {
 	for m := n; m != nil; m = m.parent {
 		left := uint64(m.of[i].spare())
 		if m.lease != nil {
-			left += uint64(m.lease.pool.free[i].Load())
+			left += uint64(m.lease.said(m.lease.pool.free[i].Load()))
 		}
 		most = min(most, aside+left)
 		aside += uint64(m.of[i].above() - m.of[i].charged)
@@ -282,7 +282,7 @@ func (n *Node) used(i Counter) (used, limit uint64) {
 		return uint64(n.of[i].inUse), uint64(n.of[i].limit)
 	}
 	p := n.lease.pool
-	leased := uint64(p.total[i] - p.free[i].Load())
+	leased := uint64(p.total[i] - n.lease.said(p.free[i].Load()))
 	return leased - min(uint64(n.of[i].limit), leased) + uint64(n.of[i].inUse), uint64(p.total[i])
 }
 

@@ -1,6 +1,10 @@
 package credit
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/falcon-vnic/vnic/internal/tape"
+)
 
 // Pool is a level that several trees share, each with its own owner: the shards of a NIC. Each tree
 // leases a part of it for its node at that level (Pool.Node), and counts with that part alone. A
@@ -62,7 +66,28 @@ type lease struct {
 	bit   uint32 // of the tree
 	aside Cost   // guaranteed part of what it leased
 	gave  uint32 // bit set of the counters of which it gave something back since Waiters
+	tape  *tape.Tape
 }
+
+// UseTape makes a tape record what the pools of the node and of the levels above say, or say it. A
+// pool of a single tree says the same again by itself.
+func (n *Node) UseTape(t *tape.Tape) {
+	for m := n; m != nil; m = m.parent {
+		if m.lease != nil && m.lease.pool.trees > 1 {
+			m.lease.tape = t
+		}
+	}
+}
+
+// said passes what the pool said by the tape.
+func (l *lease) said(v uint32) uint32 {
+	if l.tape == nil {
+		return v
+	}
+	return uint32(l.tape.Number(tape.Pool, uint64(v)))
+}
+
+func (l *lease) is(v bool) bool { return l.tape.Bool(tape.Pool, v) }
 
 // lend is called when a node lacks room for v of a counter, or others want something of its pool.
 // It leases what the node lacks, or nothing. A v of 0 is never refused, even while a lowered limit
@@ -88,7 +113,7 @@ func (n *Node) lend(i int, v uint32) bool {
 // disputed reports whether another tree wants something of the pool.
 func (n *Node) disputed() bool {
 	l := n.lease
-	return l != nil && l.pool.wanted.Load()&^l.bit != 0
+	return l != nil && l.is(l.pool.wanted.Load()&^l.bit != 0)
 }
 
 // owes reports whether v more would be taken from what another tree wants: that tree was refused
@@ -97,7 +122,7 @@ func (n *Node) disputed() bool {
 // turn.
 func (n *Node) owes(i int, v uint32) bool {
 	l := n.lease
-	return n.disputed() && l.pool.wants[i].Load()&^l.bit != 0 && !n.entitled(i, v)
+	return n.disputed() && l.is(l.pool.wants[i].Load()&^l.bit != 0) && !n.entitled(i, v)
 }
 
 // borrow leases what the node lacks to take v of a counter, or nothing. It does not consider other
@@ -109,7 +134,7 @@ func (n *Node) borrow(i int, v uint32) bool {
 	lacks := uint64(n.of[i].charged) + uint64(v) - uint64(n.of[i].limit)
 	got := uint32(0)
 	if lacks <= uint64(Unlimited) {
-		got = n.lease.pool.take(i, uint32(lacks))
+		got = n.lease.said(n.lease.pool.take(i, uint32(lacks)))
 	}
 	n.of[i].limit += got
 	return got > 0
@@ -119,7 +144,7 @@ func (n *Node) borrow(i int, v uint32) bool {
 // guarantees. A tree that has nothing of that may always take something.
 func (n *Node) entitled(i int, v uint32) bool {
 	l := n.lease
-	shared := l.pool.total[i] - min(l.pool.aside[i].Load(), l.pool.total[i])
+	shared := l.pool.total[i] - min(l.said(l.pool.aside[i].Load()), l.pool.total[i])
 	part := (uint64(shared) + uint64(l.pool.trees) - 1) / uint64(l.pool.trees)
 	has := n.of[i].charged - min(l.aside[i], n.of[i].charged)
 	return has == 0 || uint64(has)+uint64(v) <= part
@@ -193,7 +218,7 @@ func (n *Node) Waiters() (trees uint32) {
 func (n *Node) waiters() (trees uint32) {
 	p := n.lease.pool
 	for i := range n.of {
-		if w := p.wants[i].Load() &^ n.lease.bit; w != 0 {
+		if w := n.lease.said(p.wants[i].Load() &^ n.lease.bit); w != 0 {
 			n.giveBack(i, 0)
 			if n.lease.gave&(1<<i) != 0 {
 				trees |= w
@@ -223,7 +248,7 @@ func (n *Node) called() bool { return n.lease != nil && n.lease.pool.called.Load
 // refused must try again.
 func (n *Node) Offered() (yes bool) {
 	for m := n; m != nil; m = m.parent {
-		if !m.called() {
+		if m.lease == nil || !m.lease.is(m.called()) {
 			continue
 		}
 		p, others := m.lease.pool, ^m.lease.bit

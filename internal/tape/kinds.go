@@ -29,7 +29,7 @@ const (
 const (
 	Order  Kind = 0x20 + iota
 	Answer      // to a question about another function
-	Visit       // by a PF, of a VF of the shard
+	Seen        // of a VF, to its PF
 	Routes      // a change of the routes of plain IP
 	View        // a change by an operator
 	PortChange
@@ -49,6 +49,10 @@ const (
 	PortUSO                      // whether a port takes frames of UDP
 	PortTakes                    // whether a port takes frames that stand for many
 	PortWrote                    // whether a port took a frame
+	Lane                         // the shard that a sealed packet is for
+	Taken                        // a frame of another shard, or that there is none
+	Given                        // whether another shard has room for a frame
+	Pool                         // what a pool of credits, which the shards share, says
 )
 
 // Guest memory.
@@ -71,10 +75,11 @@ const (
 var names = map[Kind]string{
 	Step: "Step", StepEnd: "end of Step", Flush: "Flush", InboxEnd: "end of the inbox", Secret: "secret", Deliver: "frames delivered to ports",
 	Attach: "driver attached", Leave: "driver left", Listen: "window in use", Window: "event queues in use", Request: "request of a driver",
-	Order: "order of the core", Answer: "answer of the core", Visit: "visit of a VF", Routes: "change of routes", View: "operator's change",
+	Order: "order of the core", Answer: "answer of the core", Seen: "what a VF is", Routes: "change of routes", View: "operator's change",
 	PortChange: "ports compared with settings", PortAdd: "port added", PortLost: "port lost", PortSync: "ports follow settings",
 	Functions: "settings of functions", Knows: "is the address known", Random: "random number", Untaken: "events not taken",
 	Opened: "packet opened", Checked: "packet checked", PortUSO: "port takes USO", PortTakes: "port takes offload", PortWrote: "port took the frame",
+	Lane: "shard of a packet", Taken: "frame of another shard", Given: "another shard has room", Pool: "pool of credits",
 	MemRead: "memory read", MemWrite: "memory written", MemLoad: "word loaded", MemStore: "word stored", MemSwap: "compare and swap", MemAdd: "fetch and add",
 	MemHas: "memory mapped", MemRange: "mapped range", BellTake: "doorbell records", BellArm: "bell armed",
 	AreaRead: "window read", AreaWrite: "window written", AreaLoad: "window word loaded",
@@ -99,10 +104,11 @@ const (
 	Ports                 // frames for ports
 	Core                  // requests to the core
 	Reads                 // where guest memory was read
+	Shards                // frames for other shards
 	classes
 )
 
 // String names the class, for people.
 func (c Class) String() string {
-	return [...]string{"frames for the uplink", "writes to guest memory", "messages to drivers", "frames for ports", "requests to the core", "places read in guest memory", "?"}[min(c, classes)]
+	return [...]string{"frames for the uplink", "writes to guest memory", "messages to drivers", "frames for ports", "requests to the core", "places read in guest memory", "frames for other shards", "?"}[min(c, classes)]
 }
