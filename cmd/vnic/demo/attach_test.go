@@ -42,7 +42,7 @@ func TestLongAttachPaths(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, b)
 			}
-			for _, guest := range []string{"guest 1", "guest 2"} {
+			for _, guest := range []string{"m1", "m2"} {
 				if !regexp.MustCompile(guest + ` .*attached to function .* over ` + tt.path + `,`).Match(b) {
 					t.Errorf("%s is not attached over %s:\n%s", guest, tt.path, b)
 				}

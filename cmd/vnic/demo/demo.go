@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,12 +40,11 @@ func Command() *cobra.Command {
 	demo := &cobra.Command{
 		Use:   "demo",
 		Short: "run RDMA and plain IP between two guests through two NICs in PSP tunnel mode",
-		Long: `Makes a private network namespace for each of two hosts, with a bridge, an uplink
-TAP and a veth to the other host. Then it starts two NICs (vnic run, one config
-file each) and boots two QEMU guests. The guests run SEND, WRITE, READ and atomics
-from 1 byte to 1 MiB and verify every byte. At the same time they run iperf3 over
-the Ethernet interfaces of their functions' ports. At the end it prints tables and
-removes everything.
+		Long: `Makes the lab two-guests (vnic lab): two hosts on a cable, each with a NIC and a QEMU
+guest. The guests run SEND, WRITE, READ and atomics from 1 byte to 1 MiB and verify
+every byte. At the same time they run iperf3 over the Ethernet interfaces of their
+functions' ports. At the end it prints tables and removes everything. The lab is in
+namespaces that end with the demo, so other labs do not see it.
 
 With --driver the guests then load the Linux driver and run ib_write_bw and rping,
 as Debian has them, on the same functions.
@@ -52,8 +53,8 @@ With --pci each function is a PCI device of its own, by vfio-user, and the guest
 it by lspci. It needs QEMU 10.1 or newer (--qemu "$(tools/qemu.sh)").
 
 With --no-vm two bare clients replace the guests, over unix sockets and shared
-memory files. Then it needs neither root nor QEMU, unless --fabric=tap asks for
-TAPs and a bridge.`,
+memory files, with both NICs in this process, on a network in memory. Then it needs
+neither root nor QEMU. With --fabric=tap they are in the lab two-hosts.`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDemo(cmd.Context(), o, cmd.OutOrStdout())
@@ -63,7 +64,7 @@ TAPs and a bridge.`,
 	f.BoolVar(&o.NoVM, "no-vm", false, "two bare clients instead of QEMU guests")
 	f.StringVar(&o.Fabric, "fabric", "", "between the NICs: tap (default with guests) or memory (default with --no-vm)")
 	f.StringVar(&o.Out, "out", "demo-out", "folder for logs, captures and configs; replaced")
-	f.StringVar(&o.capture, "capture", "", "record what each NIC sends and receives in host1.pcapng and host2.pcapng: sealed, clear or both")
+	f.StringVar(&o.capture, "capture", "", "record what each NIC sends and receives in a.pcapng and b.pcapng: sealed, clear or both")
 	f.StringVar(&o.kernel, "kernel", "", "folder of an unpacked Debian kernel package, instead of fetching one")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this long")
 	f.BoolVar(&o.Windows, "windows", false, "give the guests ivshmem devices for their doorbells")
@@ -77,33 +78,126 @@ TAPs and a bridge.`,
 	return demo
 }
 
-// runDemo checks whether this machine can run the demo, builds the scene, runs the workload and
-// reports. It always tears the scene down before it returns.
+// scene is where the two guests of the demo are.
+type scene interface {
+	// up makes the hosts and their guests.
+	up(ctx context.Context) error
+
+	// workload returns a command that runs vnic guest workload in a guest, with these arguments.
+	workload(ctx context.Context, guest int, args ...string) (*exec.Cmd, error)
+
+	// finish says what the scene itself has seen. It returns an error if that must not be.
+	finish() error
+
+	// down removes what up made, also if that was not all.
+	down() error
+}
+
+// Names and addresses of the guests, in the labs too.
+var (
+	guests    = [2]string{"m1", "m2"}
+	addresses = [2]string{"10.0.0.1", "10.0.0.2"}
+)
+
+// runDemo checks whether this machine can run the demo, makes the scene, runs the workload and
+// reports. It always takes the scene down before it returns.
 func runDemo(ctx context.Context, o Options, w io.Writer) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
+	if o.Fabric == "tap" && !isApart() {
+		return runApart(ctx)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("demo: not done after %v (--timeout)", o.timeout))
 	defer cancel()
-
-	r := newReport(w)
-	s, err := newScene(o, r)
-	if err != nil {
+	if err := replaceFolder(o.Out); err != nil {
 		return err
 	}
+	r := newReport(w)
+	var s scene = &memoryScene{o: o, r: r}
+	if o.Fabric == "tap" {
+		s = &labScene{o: o, r: r}
+	}
 	defer func() {
-		err = errors.Join(err, s.tearDown())
+		err = errors.Join(contextCause(ctx, err), s.down())
 		if err != nil {
-			r.step("logs are in %s", s.out)
+			r.step("logs are in %s", o.Out)
 		}
 	}()
-	if err := s.build(ctx); err != nil {
-		return contextCause(ctx, err)
+	if err := s.up(ctx); err != nil {
+		return err
 	}
-	if err := s.work(ctx); err != nil {
-		return contextCause(ctx, err)
+	r.step("work: each guest in turn drives every operation, the other serves and checks")
+	if err := work(ctx, s, &o, r); err != nil {
+		return err
 	}
-	return s.finish()
+	return errors.Join(r.finish(), s.finish())
+}
+
+// work runs the workload in both guests.
+func work(ctx context.Context, s scene, o *Options, r *report) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, len(guests))
+	for i, name := range guests {
+		args := []string{[]string{"--first", "--second"}[i], "--peer", addresses[1-i]}
+		if o.count > 0 {
+			args = append(args, "--count", strconv.Itoa(o.count))
+		}
+		cmd, err := s.workload(ctx, i, args...)
+		if err != nil {
+			return err
+		}
+		cmd.WaitDelay = 5 * time.Second
+		lines, err := cmd.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		said, err := os.Create(filepath.Join(o.Out, name+"-workload.log"))
+		if err != nil {
+			return err
+		}
+		cmd.Stderr = said
+		err = cmd.Start()
+		said.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		defer cmd.Wait() //nolint:errcheck // what it says counts, not how it ends
+		go func() { done <- r.follow(name, lines) }()
+	}
+	for range guests {
+		select {
+		case err := <-done:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// mark is a file that marks a folder as made by the demo.
+const mark = ".vnic-demo"
+
+// replaceFolder creates the demo's folder again. It removes an old one only if a demo made it.
+func replaceFolder(path string) error {
+	entries, err := os.ReadDir(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("--out: %w", err)
+	}
+	if _, err := os.Lstat(filepath.Join(path, mark)); err != nil && len(entries) > 0 {
+		return fmt.Errorf("--out %s: has files that are not from a demo; name another folder", path)
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(path, mark), nil, 0o644)
 }
 
 // check returns an error if this machine cannot run the demo with these options. It runs before

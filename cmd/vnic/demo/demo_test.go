@@ -89,8 +89,10 @@ func (d *demoRun) wait() int {
 func (d *demoRun) nothingLeft() {
 	d.t.Helper()
 	d.noProcess()
-	if left, _ := filepath.Glob(d.tmp + "/*vnic-demo-*"); len(left) > 0 {
-		d.t.Errorf("left in the temporary folder: %v", left)
+	for _, pattern := range []string{d.tmp + "/*vnic-demo-*", "/run/vnic/lab/vnic-demo*", "/run/netns/vnic-demo*", "/etc/netns/vnic-demo*"} {
+		if left, _ := filepath.Glob(pattern); len(left) > 0 {
+			d.t.Errorf("files are left: %v", left)
+		}
 	}
 }
 
@@ -116,7 +118,7 @@ func (d *demoRun) noProcess() {
 }
 
 // tableRow is one line of the demo's table.
-var tableRow = regexp.MustCompile(`(?m)^ *guest ([12]) +([A-Z_]+(?: [A-Z]+)?) +(\d+ (?:B|KiB|MiB)) +(\d+) .* (yes|NO)$`)
+var tableRow = regexp.MustCompile(`(?m)^ *m([12]) +([A-Z_]+(?: [A-Z]+)?) +(\d+ (?:B|KiB|MiB)) +(\d+) .* (yes|NO)$`)
 
 // succeeded checks a complete run: its exit code, and every row of the table.
 func (d *demoRun) succeeded() {
@@ -162,20 +164,20 @@ func (d *demoRun) plainIP() {
 	d.t.Helper()
 	for _, guest := range []string{"1", "2"} {
 		for _, row := range []string{`iperf3 TCP +\d+\.\d MB +[1-9]\d* Mbit/s +\d+ segments sent again`, `iperf3 UDP +\d+\.\d MB +[1-9]\d* Mbit/s +\d+\.\d % lost`} {
-			if !regexp.MustCompile(`(?m)^ *guest ` + guest + ` +` + row + `$`).MatchString(d.text.String()) {
+			if !regexp.MustCompile(`(?m)^ *m` + guest + ` +` + row + `$`).MatchString(d.text.String()) {
 				d.t.Errorf("guest %s: no row like %s in\n%s", guest, row, &d.text)
 			}
 		}
 	}
 }
 
-// sealedOnly checks that only sealed packets crossed the bridge.
+// sealedOnly checks that only sealed packets left the NIC.
 func (d *demoRun) sealedOnly() {
 	d.t.Helper()
-	if !regexp.MustCompile(`bridge: [1-9]\d{3,} PSP, \d+ ARP, \d+ ND frames, 0 others`).MatchString(d.text.String()) {
-		d.t.Errorf("the bridge saw something else:\n%s", &d.text)
+	if !regexp.MustCompile(`uplink of host a: [1-9]\d{3,} PSP, \d+ ARP, \d+ ND frames, 0 others`).MatchString(d.text.String()) {
+		d.t.Errorf("the uplink carried something else:\n%s", &d.text)
 	}
-	if st, err := os.Stat(filepath.Join(d.out, "bridge.pcapng")); err != nil || st.Size() < 1<<20 {
+	if st, err := os.Stat(filepath.Join(d.out, "uplink.pcapng")); err != nil || st.Size() < 1<<20 {
 		d.t.Errorf("capture: %v", err)
 	}
 }
@@ -218,7 +220,7 @@ func TestLongDemoDriver(t *testing.T) {
 	d := startDemo(t, "--count", "5", "--driver", "../../../build/linux")
 	d.succeeded()
 	for _, row := range []string{`ib_write_bw .*  WRITE 64 KiB × 300: \d+\.\d MB/s`, `rping .*  SEND, READ and WRITE: 10 pings, data checked`} {
-		if !regexp.MustCompile(`(?m)^ *guest 1  ` + row + `$`).MatchString(d.text.String()) {
+		if !regexp.MustCompile(`(?m)^ *m1  ` + row + `$`).MatchString(d.text.String()) {
 			t.Errorf("no row like %s in\n%s", row, &d.text)
 		}
 	}
@@ -231,7 +233,7 @@ func TestLongDemoPCI(t *testing.T) {
 	d := startDemo(t, "--pci", "--count", "20", "--qemu", vnictest.NewQEMU(t, t.Context()))
 	d.succeeded()
 	for _, guest := range []string{"1", "2"} {
-		if !regexp.MustCompile(`guest ` + guest + `.*Capabilities: \[[0-9a-f]+\] MSI-X: Enable`).MatchString(d.text.String()) {
+		if !regexp.MustCompile(`m` + guest + `.*Capabilities: \[[0-9a-f]+\] MSI-X: Enable`).MatchString(d.text.String()) {
 			t.Errorf("guest %s did not show its function", guest)
 		}
 	}
@@ -251,13 +253,13 @@ func TestDemoStopped(t *testing.T) {
 		at   string // the line after which
 		args []string
 	}{
-		{"interrupt", vnictest.RequireRoot, syscall.SIGINT, "guest 1  SEND ", bare},
-		{"terminate", vnictest.RequireRoot, syscall.SIGTERM, "guest 1  SEND ", bare},
-		{"kill", vnictest.RequireRoot, syscall.SIGKILL, "guest 1  SEND ", bare},
-		{"interrupt in memory", func(testing.TB) {}, syscall.SIGINT, "guest 1  SEND ", []string{"--no-vm", "--count", "3000"}},
+		{"interrupt", vnictest.RequireRoot, syscall.SIGINT, "m1  SEND ", bare},
+		{"terminate", vnictest.RequireRoot, syscall.SIGTERM, "m1  SEND ", bare},
+		{"kill", vnictest.RequireRoot, syscall.SIGKILL, "m1  SEND ", bare},
+		{"interrupt in memory", func(testing.TB) {}, syscall.SIGINT, "m1  SEND ", []string{"--no-vm", "--count", "3000"}},
 		{"interrupt while starting", vnictest.RequireRoot, syscall.SIGINT, "network: ", bare},
-		{"interrupt with guests", vnictest.RequireGuests, syscall.SIGINT, "work: ", nil},
-		{"kill with guests", vnictest.RequireGuests, syscall.SIGKILL, "work: ", nil},
+		{"interrupt with guests", vnictest.RequireGuests, syscall.SIGINT, "guests: 2 boot", nil},
+		{"kill with guests", vnictest.RequireGuests, syscall.SIGKILL, "guests: 2 boot", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.need(t)

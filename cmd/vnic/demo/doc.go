@@ -1,10 +1,8 @@
-// Package demo is vnic demo: two NICs, two guests and a network between them, built and removed again.
+// Package demo is vnic demo: two hosts with a guest each run the whole workload, and a table says what came
+// of it.
 //
-//	demo.go ─▶ scene.go: folders, keys, network (network.go), configurations (config.go)
-//	         ├▶ two vnic run, as child processes
-//	         ├▶ two guests (guests.go, vm.go), or with the Linux driver (driver.go)
-//	         └▶ workload ─▶ report.go
-//
-// Everything it makes lies in one folder, in network namespaces of its own and in child processes, and
-// is removed when the command ends, however it ends.
+//	demo.go ─▶ apart.go: namespaces that end with the demo
+//	         ├▶ lab.go: the lab two-guests or two-hosts, made by package lab; or
+//	         │  memory.go: two NICs in this process, for machines without root and QEMU
+//	         └▶ workload in both guests ─▶ report.go
 package demo

@@ -1,6 +1,8 @@
 package demo
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -47,6 +49,46 @@ func (r *report) step(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fmt.Fprintf(r.w, "%6.1fs  %s\n", time.Since(r.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// follow reads one guest's lines until the guest is done. It returns an error if the stream ends
+// before that.
+func (r *report) follow(who string, lines io.Reader) error {
+	sc := bufio.NewScanner(lines)
+	sc.Buffer(make([]byte, 0, 4096), 1<<20)
+	for sc.Scan() {
+		line, err := workload.DecodeOutput(sc.Bytes())
+		if err != nil {
+			return fmt.Errorf("%s: %w", who, err)
+		}
+		switch line.Kind {
+		case workload.KindProgress:
+			r.step("%s  %s", who, line.Text)
+		case workload.KindResult:
+			r.result(who, *line.Result)
+		case workload.KindStream:
+			r.stream(who, *line.Stream)
+		case workload.KindProgram:
+			r.program(who, *line.Program)
+		case workload.KindDone:
+			return nil
+		case workload.KindError:
+			return fmt.Errorf("%s: %s", who, line.Text)
+		}
+	}
+	return errors.Join(fmt.Errorf("%s: ended before its work was done", who), sc.Err())
+}
+
+// finish prints the tables. It returns an error if a row was not verified.
+func (r *report) finish() error {
+	var errs []error
+	if bad := r.table() + r.streams(); bad > 0 {
+		errs = append(errs, fmt.Errorf("%d rows were not verified", bad))
+	}
+	if failed := r.programs(); failed > 0 {
+		errs = append(errs, fmt.Errorf("%d verbs programs failed", failed))
+	}
+	return errors.Join(errs...)
 }
 
 // result prints and keeps one finished row.

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/image"
@@ -223,7 +222,7 @@ func cInGuest(t *testing.T, config string, f func(guest func(m qemu.Machine, arg
 	f(func(m qemu.Machine, args ...string) string {
 		t.Helper()
 		console := filepath.Join(dir, "console")
-		m.Memory, m.Kernel, m.Initrd, m.InitArgs, m.Console = demo.GuestMemory, k.Boot(), initrd, args, qemu.FileChardev(console)
+		m.Memory, m.Kernel, m.Initrd, m.InitArgs, m.Console = vnictest.GuestMemory, k.Boot(), initrd, args, qemu.FileChardev(console)
 		vm, err := qemu.Start(ctx, m)
 		if err != nil {
 			t.Fatal(err)

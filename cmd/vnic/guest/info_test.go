@@ -5,12 +5,11 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
 // checkInfo checks what `vnic guest info --json` printed of a host's VF 1.
-func checkInfo(t *testing.T, text string, h *demo.Host) {
+func checkInfo(t *testing.T, text string, h *vnictest.Host) {
 	t.Helper()
 	var info struct {
 		Function, GID string

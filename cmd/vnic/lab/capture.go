@@ -2,7 +2,10 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
-	"github.com/falcon-vnic/vnic/device/capture"
 )
 
 func captureCommand(lab *string) *cobra.Command {
@@ -55,7 +57,12 @@ kernel sees it. Of a host: what its NIC sends and receives, as "vnic capture" do
 				ctx, cancel = context.WithTimeout(ctx, duration)
 			}
 			defer cancel()
-			n, err := sniff(ctx, p.Name, fmt.Sprintf("sw%d", i), file)
+			s, err := sniff(p.Name, fmt.Sprintf("sw%d", i), file)
+			if err != nil {
+				return err
+			}
+			<-ctx.Done()
+			n, err := s.Close()
 			if err == nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%d frames: %d PSP, %d ARP, %d others\n", n.Total(), n.PSP, n.ARP, n.Total()-n.PSP-n.ARP)
 			}
@@ -71,34 +78,26 @@ kernel sees it. Of a host: what its NIC sends and receives, as "vnic capture" do
 	return c
 }
 
-// sniff records what a link in a namespace carries, until ctx ends.
-func sniff(ctx context.Context, space, link, file string) (n capture.Counts, err error) {
-	var s *capture.Sniffer
-	done := make(chan struct{})
-	go func() { // its thread ends with it, in the other namespace
-		defer close(done)
-		runtime.LockOSThread()
-		if err = enter(space); err == nil {
-			s, err = capture.Sniff(link, file)
-		}
-	}()
-	<-done
+// within calls f on a thread that is in a namespace meanwhile.
+func within(space string, f func() error) (err error) {
+	runtime.LockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		return n, err
+		return err
 	}
-	<-ctx.Done()
-	return s.Close()
-}
-
-// enter moves the calling thread to a namespace.
-func enter(space string) error {
-	fd, err := unix.Open(netnsFolder+"/"+space, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	defer home.Close()
+	there, err := os.Open(filepath.Join(netnsFolder, space))
 	if err != nil {
+		return err
+	}
+	defer there.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("network namespace %s: %w", space, err)
 	}
-	defer unix.Close(fd)
-	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("network namespace %s: %w", space, err)
+	err = f()
+	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+		return errors.Join(err, back) // no other goroutine gets this thread
 	}
-	return nil
+	runtime.UnlockOSThread()
+	return err
 }

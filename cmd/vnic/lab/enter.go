@@ -51,9 +51,6 @@ func (p *plan) run(ctx context.Context, place string, argv ...string) error {
 
 // dial connects to a guest's agent.
 func (m *machine) dial(ctx context.Context) (net.Conn, error) {
-	if !m.hasVsock() {
-		return nil, fmt.Errorf("guest %s: %w", m.Name, errNoVsock)
-	}
 	c, err := agent.Dial(ctx, m.File(".vsock"), agent.Port)
 	if err != nil {
 		err = fmt.Errorf("guest %s: %w", m.Name, err)

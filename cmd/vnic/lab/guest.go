@@ -70,8 +70,11 @@ func (m *machine) PortBridge() string { return fmt.Sprintf("vf%dbr", m.VF) }
 // CID returns the context id of the guest's vsock, which only its host knows.
 func (m *machine) CID() int { return 1000 + m.VF }
 
-// hasVsock reports whether the guest's agent can be reached.
-func (m *machine) hasVsock() bool { return m.Guest != nil && m.Guest.Function != labfile.FunctionPCI }
+// AgentCID is that of a guest whose function is a PCI device: it has a vsock for its agent alone.
+func (m *machine) AgentCID() int { return 2000 + m.VF }
+
+// Agent returns the socket of that vsock.
+func (m *machine) Agent() string { return m.File(".agent") }
 
 // checkGuests returns what this machine lacks of what the file's guests need.
 func (p *plan) checkGuests() error {
@@ -234,12 +237,15 @@ func (m *machine) line(ctx context.Context, folder string) (argv []string, shell
 	if g.Share != "" {
 		args = append(args, "--share", g.Share)
 	}
-	if g.Function == labfile.FunctionPCI {
+	if g.IOMMU || g.Function == labfile.FunctionPCI {
 		args = append(args, "--iommu")
 	}
 	args = append(args, "--", "-monitor", "none", "-serial", "chardev:console",
 		"-chardev", "socket,id=console,path="+m.File(".console")+",server=on,wait=off,logfile=/dev/stdout,logappend=on",
 		"-gdb", "unix:"+m.File(".gdb")+",server=on,wait=off")
+	if g.Function == labfile.FunctionPCI {
+		args = append(args, "-chardev", "socket,id=agent,path="+m.Agent(), "-device", "vhost-user-vsock-pci,chardev=agent")
+	}
 	if shell, err = output(exec.CommandContext(ctx, program, args...)); err == nil {
 		var asJSON []byte
 		asJSON, err = output(exec.CommandContext(ctx, program, slices.Insert(args, 1, "--json")...))
@@ -286,9 +292,6 @@ func (m *machine) boot(argv []string, shell []byte) (*daemon, error) {
 
 // awake waits until a guest's agent answers, and tells the guest its name and the others'.
 func (p *plan) awake(ctx context.Context, m *machine, d *daemon) error {
-	if !m.hasVsock() {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, m.bootTime())
 	defer cancel()
 	for {
@@ -367,6 +370,9 @@ func (b *builder) guests(ctx context.Context) error {
 			return err
 		}
 	}
+	if len(booted) > 0 {
+		b.out.step("guests: %d boot", len(booted))
+	}
 	n := 0
 	for _, m := range b.all() {
 		if d := booted[m]; d != nil {
@@ -378,7 +384,7 @@ func (b *builder) guests(ctx context.Context) error {
 				return err
 			}
 			n++
-		} else if m.hasVsock() { // there may be new names
+		} else if m.Guest != nil { // there may be new names
 			if err := b.tell(ctx, m); err != nil {
 				return err
 			}
@@ -389,5 +395,3 @@ func (b *builder) guests(ctx context.Context) error {
 	}
 	return nil
 }
-
-var errNoVsock = errors.New("its function is a PCI device by vfio-user, so it has no vsock: use vnic lab console")

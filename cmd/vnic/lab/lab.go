@@ -47,7 +47,10 @@ If the lab is up already, what changed in the file is made anew, and the rest go
 		Args:              cli.Arguments(1, 1),
 		ValidArgsFunction: completeShipped,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := up(cmd.Context(), args[0], newProgress(cmd.ErrOrStderr()))
+			p, err := up(cmd.Context(), args[0], nil, newProgress(cmd.ErrOrStderr()))
+			if err != nil && p != nil {
+				err = fmt.Errorf("%w\nvnic lab up goes on, vnic lab down %s removes what was made", err, p.Name)
+			}
 			if err != nil {
 				return err
 			}
@@ -227,7 +230,7 @@ func testCommand() *cobra.Command {
 				return fmt.Errorf("lab %s is up: vnic lab validate checks it, vnic lab down %[1]s removes it", l.Name)
 			}
 			var all []outcome
-			p, broken := up(cmd.Context(), args[0], newProgress(cmd.ErrOrStderr()))
+			p, broken := up(cmd.Context(), args[0], nil, newProgress(cmd.ErrOrStderr()))
 			if broken == nil {
 				all = p.validate(cmd.Context(), cmd.OutOrStdout())
 			}

@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,9 +27,9 @@ func (p *plan) fabric() error {
 	for i, k := range p.Links {
 		lines = append(lines,
 			fmt.Sprintf("link add sw%d type bridge mcast_snooping 0", i),
-			fmt.Sprintf("link set dev sw%d mtu %d addrgenmode none up", i, k.MTU))
+			fmt.Sprintf("link set dev sw%d mtu %d up", i, k.MTU))
 	}
-	return makeSpace(p.Name, lines...)
+	return makeSpace(p.Name, quiet, lines...)
 }
 
 // fabricShape describes what fabric makes.
@@ -48,23 +50,23 @@ func (h *host) furnish() error {
 	for _, m := range h.bridged() {
 		bridges = append(bridges,
 			fmt.Sprintf("link add %s type bridge mcast_snooping 0", m.PortBridge()),
-			fmt.Sprintf("link set dev %s mtu %d addrgenmode none up", m.PortBridge(), mtu),
+			fmt.Sprintf("link set dev %s mtu %d up", m.PortBridge(), mtu),
 			fmt.Sprintf("tuntap add %s mode tap", m.GuestTAP()),
-			fmt.Sprintf("link set dev %s mtu %d addrgenmode none master %s up", m.GuestTAP(), mtu, m.PortBridge()))
+			fmt.Sprintf("link set dev %s mtu %d master %s up", m.GuestTAP(), mtu, m.PortBridge()))
 	}
 	addresses := []string{fmt.Sprintf("addr add %s/16 dev br0", h.Own())}
 	if h.Uplink == config.UplinkUDP { // the NIC's address is the host's, too
 		addresses = append(addresses, fmt.Sprintf("addr add %s/16 dev br0", h.Underlay()))
 	}
-	if err := makeSpace(h.Space(), slices.Concat([]string{
+	if err := makeSpace(h.Space(), quiet, slices.Concat([]string{
 		fmt.Sprintf("link add br0 address 02:00:00:00:%02x:%02x type bridge mcast_snooping 0", h.Number>>8, h.Number&0xff),
 		fmt.Sprintf("link add cable mtu %d type veth peer name %s mtu %d netns %s", mtu, h.Name, mtu, h.Lab),
-		"link set dev cable addrgenmode none master br0 up",
-		fmt.Sprintf("link set dev br0 mtu %d addrgenmode none up", mtu),
+		"link set dev cable master br0 up",
+		fmt.Sprintf("link set dev br0 mtu %d up", mtu),
 	}, addresses, bridges)...); err != nil {
 		return err
 	}
-	return ip(h.Lab, fmt.Sprintf("link set dev %s addrgenmode none master %s up", h.Name, h.Bridge))
+	return ip(h.Lab, fmt.Sprintf("link set dev %s master %s up", h.Name, h.Bridge))
 }
 
 func (h *host) shape() string {
@@ -85,18 +87,27 @@ func (h *host) bridged() (ms []*machine) {
 	return ms
 }
 
-func (m *machine) furnish() error { return makeSpace(m.Space()) }
+func (m *machine) furnish() error { return makeSpace(m.Space(), func() error { return nil }) }
 
 func (m *machine) shape() string {
 	return fmt.Sprintf("vf %d of host %s, %s of tenant %d", m.VF, m.Machine.Host, m.Prefix(), m.Number)
 }
 
-// makeSpace makes a namespace with links.
-func makeSpace(name string, lines ...string) error {
-	if err := ip("", "netns add "+name); err != nil {
+// makeSpace makes a namespace with links. prepare is called in it before it has any.
+func makeSpace(name string, prepare func() error, lines ...string) error {
+	if err := errors.Join(ip("", "netns add "+name), within(name, prepare)); err != nil {
 		return err
 	}
 	return ip(name, append([]string{"link set dev lo up"}, lines...)...)
+}
+
+// quiet keeps the kernel from sending packets of its own on the links of hosts: those are IPv6's.
+func quiet() error {
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
+	if errors.Is(err, fs.ErrNotExist) { // the kernel has no IPv6
+		return nil
+	}
+	return err
 }
 
 // introduce writes the names by which a machine knows those of its tenant. ip netns exec shows them as

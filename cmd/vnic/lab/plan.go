@@ -328,6 +328,7 @@ attach:
   - {type: unix, name: {{.Name}}, socket: {{.Socket}}}
 {{- else if eq .Guest.Function "vfio-user"}}
   - {type: vfio-user, socket: {{.Socket}}, cid: {{.CID}}} # {{.Name}}
+  - {type: vhost-user, socket: {{.Agent}}, cid: {{.AgentCID}}, vsock: {{.File ".vsock"}}}
 {{- else}}
   - {type: vhost-user, socket: {{.Socket}}, cid: {{.CID}}, vsock: {{.File ".vsock"}}{{if eq .Guest.Function "window"}}, windows: true{{end}}} # {{.Name}}
 {{- end}}
@@ -388,7 +389,7 @@ func (h *host) write(sections ...*yaml.Node) error {
 		if err := yaml.Unmarshal(text, &doc); err != nil {
 			return err
 		}
-		merge(doc.Content[0], s)
+		labfile.Merge(doc.Content[0], s)
 		merged, err := yaml.Marshal(&doc)
 		if err != nil {
 			return err
@@ -407,25 +408,4 @@ func (h *host) write(sections ...*yaml.Node) error {
 		lines = append(lines, errors.New(p.String()))
 	}
 	return errors.Join(lines...)
-}
-
-// merge sets the keys of a group from another one, and those of groups within it.
-func merge(to, from *yaml.Node) {
-	for i := 0; i+1 < len(from.Content); i += 2 {
-		key, value := from.Content[i], from.Content[i+1]
-		at := -1
-		for j := 0; j+1 < len(to.Content); j += 2 {
-			if to.Content[j].Value == key.Value {
-				at = j + 1
-			}
-		}
-		switch {
-		case at < 0:
-			to.Content = append(to.Content, key, value)
-		case to.Content[at].Kind == yaml.MappingNode && value.Kind == yaml.MappingNode:
-			merge(to.Content[at], value)
-		default:
-			to.Content[at] = value
-		}
-	}
 }

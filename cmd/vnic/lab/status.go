@@ -91,9 +91,6 @@ func (m *machine) status(nic string, functions []control.Function) machineStatus
 		s.Device, s.Enter = "", "service: "+m.Service
 	case m.Guest != nil:
 		s.Device, s.Enter = "", "vnic lab shell "+m.Name
-		if !m.hasVsock() {
-			s.Enter = "vnic lab console " + m.Name
-		}
 		if len(qemus(m.host, m.Name)) == 0 {
 			s.State = "off"
 		}

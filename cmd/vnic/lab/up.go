@@ -21,10 +21,10 @@ import (
 // readyTime is how long the NICs have to start and to reach each other.
 const readyTime = time.Minute
 
-// up makes a lab true: it removes what the file has not, leaves what is as the file says, and makes
-// the rest.
-func up(ctx context.Context, arg string, out *progress) (*plan, error) {
-	l, text, err := labfile.Load(arg)
+// up makes a lab true: it removes what the file has not, leaves what is as the file and the changes to it
+// say, and makes the rest. With an error it returns the plan of which it made a part, if it made any.
+func up(ctx context.Context, arg string, changes []string, out *progress) (*plan, error) {
+	l, text, err := labfile.Load(arg, changes...)
 	if err != nil {
 		return nil, err
 	}
@@ -66,10 +66,7 @@ func up(ctx context.Context, arg string, out *progress) (*plan, error) {
 		return nil, fmt.Errorf("lab %s:\n%w", arg, err)
 	}
 	b := &builder{plan: p, text: text, out: out, running: map[string]*daemon{}}
-	if err := b.build(ctx); err != nil {
-		return nil, fmt.Errorf("%w\nvnic lab up goes on, vnic lab down %s removes what was made", err, l.Name)
-	}
-	return p, nil
+	return p, b.build(ctx)
 }
 
 // checkMachine returns an error if this machine or user cannot have labs.

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/qemu"
@@ -146,7 +145,7 @@ func BenchmarkDriver(b *testing.B) {
 	defer cancel()
 	m := driverImage(b, ctx, driverExtras{packages: nvmeExtras.packages, modules: slices.Concat(rxeModules, nvmeExtras.modules)})
 	for b.Loop() {
-		makeDriverLab(b, demo.Options{Windows: true}, [2]qemu.Machine{m, m}, func(l *vnictest.Lab) { l.Plain = true }, func(l *driverLab) {
+		makeDriverLab(b, vnictest.Options{Windows: true}, [2]qemu.Machine{m, m}, func(l *vnictest.Lab) { l.Plain = true }, func(l *driverLab) {
 			var own [2]verbsDevice
 			for i := range own {
 				own[i] = verbsDevice{l.guests[i], l.device(i), l.gid(i), l.Hosts[i].TenantIP}

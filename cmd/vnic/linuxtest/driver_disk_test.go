@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/qemu"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/qemu/image"
@@ -48,7 +47,7 @@ func TestLongDebianDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vnictest.MakeLab(t, demo.Options{Windows: true}, true, func(base *vnictest.Lab) {
+	vnictest.MakeLab(t, vnictest.Options{Windows: true}, true, func(base *vnictest.Lab) {
 		l := &driverLab{Lab: base}
 		defer l.keepConsoles()
 		for i := range l.Hosts {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vf"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/device/config"
@@ -57,7 +56,7 @@ func TestLongDriverInterfaces(t *testing.T) {
 	defer cancel()
 	m := driverImage(t, ctx, driverExtras{modules: []string{"bonding", "macvlan", "ipvlan", "8021q"}})
 	two, change := withSecond(m)
-	makeDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{two, m}, change, func(l *driverLab) {
+	makeDriverLab(t, vnictest.Options{Windows: true}, [2]qemu.Machine{two, m}, change, func(l *driverLab) {
 		defer l.keepConsoles()
 		i := &interfaces{driverLab: l, t: t, g: l.guests[0]}
 		i.begin()

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/qemu"
@@ -94,12 +93,12 @@ func driverImage(tb testing.TB, ctx context.Context, extra driverExtras) qemu.Ma
 // guests' verbs devices.
 func inDriverLab(t testing.TB, m qemu.Machine, f func(l *driverLab)) {
 	t.Helper()
-	makeDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{m, m}, func(*vnictest.Lab) {}, f)
+	makeDriverLab(t, vnictest.Options{Windows: true}, [2]qemu.Machine{m, m}, func(*vnictest.Lab) {}, f)
 }
 
 // makeDriverLab is inDriverLab with more options: a changed configuration (change), and a machine
 // for each host. At the end it fails the test if a guest's kernel has complained.
-func makeDriverLab(t testing.TB, o demo.Options, ms [2]qemu.Machine, change func(l *vnictest.Lab), f func(l *driverLab)) {
+func makeDriverLab(t testing.TB, o vnictest.Options, ms [2]qemu.Machine, change func(l *vnictest.Lab), f func(l *driverLab)) {
 	t.Helper()
 	bootDriverLab(t, o, ms, change, func(l *driverLab) {
 		for i := range l.guests {
@@ -110,7 +109,7 @@ func makeDriverLab(t testing.TB, o demo.Options, ms [2]qemu.Machine, change func
 }
 
 // bootDriverLab is makeDriverLab without waiting for verbs devices.
-func bootDriverLab(t testing.TB, o demo.Options, ms [2]qemu.Machine, change func(l *vnictest.Lab), f func(l *driverLab)) {
+func bootDriverLab(t testing.TB, o vnictest.Options, ms [2]qemu.Machine, change func(l *vnictest.Lab), f func(l *driverLab)) {
 	t.Helper()
 	vnictest.MakeLab(t, o, true, func(base *vnictest.Lab) {
 		l := &driverLab{Lab: base}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/qemu"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
@@ -38,7 +37,7 @@ func TestLongLibvirtGuests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	vnictest.MakeLab(t, demo.Options{Windows: true}, true, func(base *vnictest.Lab) {
+	vnictest.MakeLab(t, vnictest.Options{Windows: true}, true, func(base *vnictest.Lab) {
 		l := &driverLab{Lab: base}
 		defer l.keepConsoles()
 		for i := range l.Hosts {

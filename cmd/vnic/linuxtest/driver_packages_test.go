@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/image"
@@ -32,7 +31,7 @@ func BenchmarkPackages(b *testing.B) {
 	defer cancel()
 	peer := driverImage(b, ctx, driverExtras{})
 	debian := debianMachine(b, ctx, disk)
-	bootDriverLab(b, demo.Options{Windows: true}, [2]qemu.Machine{debian, peer}, func(*vnictest.Lab) {}, func(l *driverLab) {
+	bootDriverLab(b, vnictest.Options{Windows: true}, [2]qemu.Machine{debian, peer}, func(*vnictest.Lab) {}, func(l *driverLab) {
 		defer l.keepConsoles()
 		l.ready(1)
 		l.guests[0].enterDebian()

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/qemu"
 )
@@ -28,7 +27,7 @@ func TestLongDriverPCI(t *testing.T) {
 	translated, plain := m, m
 	translated.IOMMU, plain.HotPlug = true, 1
 	msi := func(l *vnictest.Lab) { l.Rewrite(1, "type: vfio-user,", "type: vfio-user, pci: {interrupts: msi},") }
-	makeDriverLab(t, demo.Options{PCI: true}, [2]qemu.Machine{translated, plain}, msi, func(l *driverLab) {
+	makeDriverLab(t, vnictest.Options{PCI: true}, [2]qemu.Machine{translated, plain}, msi, func(l *driverLab) {
 		defer l.keepConsoles()
 		for i, g := range l.guests {
 			said := g.must("lspci -vvnnk -d 1af4:10f0")

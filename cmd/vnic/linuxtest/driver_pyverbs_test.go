@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/image"
@@ -35,7 +34,7 @@ func BenchmarkPyverbs(b *testing.B) {
 	m := driverImage(b, ctx, driverExtras{
 		packages: []string{"python3-pyverbs"}, modules: rxeModules, put: []image.Put{{From: pyverbsTests(b, ctx), To: "/root/tests"}},
 	})
-	makeDriverLab(b, demo.Options{Windows: true}, [2]qemu.Machine{m, m}, func(l *vnictest.Lab) { l.Plain = true }, func(l *driverLab) {
+	makeDriverLab(b, vnictest.Options{Windows: true}, [2]qemu.Machine{m, m}, func(l *vnictest.Lab) { l.Plain = true }, func(l *driverLab) {
 		defer l.keepConsoles()
 		g := l.guests[0]
 		g.must("echo 16 >/proc/sys/vm/nr_hugepages; cd /root/tests") // for tests that want large pages

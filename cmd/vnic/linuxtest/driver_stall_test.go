@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/image"
@@ -29,7 +28,7 @@ func TestLongDriverStall(t *testing.T) {
 	defer cancel()
 	m := driverImage(t, ctx, driverExtras{put: []image.Put{compiled(t, ctx, "stalled")}})
 	patient := func(l *vnictest.Lab) { l.Rewrite(0, "nic: {", "nic: {watchdog: 0s, ") }
-	makeDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{m, m}, patient, func(l *driverLab) {
+	makeDriverLab(t, vnictest.Options{Windows: true}, [2]qemu.Machine{m, m}, patient, func(l *driverLab) {
 		defer l.keepConsoles()
 		l.stall(t, "kill -KILL")
 		l.program(t, shortPrograms[0])

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/qemu"
 )
@@ -33,7 +32,7 @@ func inIWARPLab(t testing.TB, bound time.Duration, extra driverExtras, second bo
 			l.Rewrite(i, "rdma: {", "rdma: {transport: iwarp, ")
 		}
 	}
-	bootDriverLab(t, demo.Options{Windows: true}, [2]qemu.Machine{first, m}, change, func(l *driverLab) {
+	bootDriverLab(t, vnictest.Options{Windows: true}, [2]qemu.Machine{first, m}, change, func(l *driverLab) {
 		defer l.keepConsoles()
 		for i := range l.guests {
 			l.readyIWARP(i)

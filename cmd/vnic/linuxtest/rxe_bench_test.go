@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/qemu"
@@ -87,7 +86,7 @@ func perfMachine(b *testing.B, ctx context.Context, programs []string) qemu.Mach
 // besideRXE runs both guests and returns the client's measurements by system.
 func besideRXE(l *vnictest.Lab, ctx context.Context, m qemu.Machine) (bandwidth, latency map[string][]float64) {
 	const bridge = "rxe-br0"
-	if err := tap.NewBridge(bridge, demo.MTU); err != nil {
+	if err := tap.NewBridge(bridge, vnictest.MTU); err != nil {
 		l.T.Fatal(err)
 	}
 	for i := range l.NICs {
@@ -96,7 +95,7 @@ func besideRXE(l *vnictest.Lab, ctx context.Context, m qemu.Machine) (bandwidth,
 	l.Joined()
 	for i, role := range []string{"server", "client"} {
 		h := l.Hosts[i]
-		nic, err := tap.OpenGuest(fmt.Sprintf("rxe%d", i), bridge, demo.MTU)
+		nic, err := tap.OpenGuest(fmt.Sprintf("rxe%d", i), bridge, vnictest.MTU)
 		if err != nil {
 			l.T.Fatal(err)
 		}
@@ -107,7 +106,7 @@ func besideRXE(l *vnictest.Lab, ctx context.Context, m qemu.Machine) (bandwidth,
 			l.T.Fatal(err)
 		}
 		g.Console = qemu.FileChardev(console)
-		g.NICs = []qemu.NIC{{TAP: nic, MAC: fmt.Sprintf("52:54:00:00:00:0%d", i+1), MTU: demo.MTU}}
+		g.NICs = []qemu.NIC{{TAP: nic, MAC: fmt.Sprintf("52:54:00:00:00:0%d", i+1), MTU: vnictest.MTU}}
 		g.InitArgs = []string{role, fmt.Sprintf("10.77.0.%d/24", i+1), fmt.Sprintf("10.77.0.%d", 2-i), h.PeerGI, strconv.Itoa(rxeRuns)}
 		vm, err := qemu.Start(ctx, g)
 		if err != nil {

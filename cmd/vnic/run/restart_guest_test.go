@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 	"github.com/falcon-vnic/vnic/qemu"
@@ -31,7 +30,7 @@ func TestLongGuestRestarts(t *testing.T) {
 		boot := func(args ...string) (*qemu.Process, *bufio.Scanner) {
 			consoles = append(consoles, filepath.Join(l.Dir, fmt.Sprintf("console%d", len(consoles))))
 			vm, err := qemu.Start(ctx, qemu.Machine{
-				Memory: demo.GuestMemory, Kernel: g.Kernel, Initrd: g.Initrd, InitArgs: args,
+				Memory: vnictest.GuestMemory, Kernel: g.Kernel, Initrd: g.Initrd, InitArgs: args,
 				Vsock: h.Socket, Console: qemu.FileChardev(consoles[len(consoles)-1]),
 			})
 			if err != nil {

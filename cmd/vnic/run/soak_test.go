@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
@@ -33,7 +32,7 @@ type soak struct {
 }
 
 // soakArgs returns the arguments of an endless workload that recovers from losses.
-func soakArgs(h *demo.Host, device string) []string {
+func soakArgs(h *vnictest.Host, device string) []string {
 	return append(h.WorkloadArgs(device, 5), "--repeat", "100000", "--recover", "2m")
 }
 
@@ -212,7 +211,7 @@ func (s *soak) happen() string {
 func (s *soak) enable(host int) {
 	s.T.Helper()
 	h, guest := s.Hosts[host], "unix:guest"
-	if h.VM {
+	if !h.Bare {
 		guest = fmt.Sprintf("cid:%d", h.GuestCID)
 	}
 	s.vnic("vf", "set", "-s", h.Control, "pf0.vf3", "enable", "tenant", "100", "address", fmt.Sprintf("192.168.100.5%d", host), "guest", guest)

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
@@ -215,7 +214,7 @@ func bootGuest(l *vnictest.Lab, ctx context.Context, g vnictest.Guest, i int, co
 	l.T.Helper()
 	h := l.Hosts[i]
 	console := filepath.Join(l.Dir, fmt.Sprintf("console%d", i))
-	m := qemu.Machine{Memory: demo.GuestMemory, Kernel: g.Kernel, Initrd: g.Initrd, Console: qemu.FileChardev(console), InitArgs: command}
+	m := qemu.Machine{Memory: vnictest.GuestMemory, Kernel: g.Kernel, Initrd: g.Initrd, Console: qemu.FileChardev(console), InitArgs: command}
 	if err := h.Attach(&m); err != nil {
 		l.T.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
@@ -46,7 +45,7 @@ func TestUpgradeRefused(t *testing.T) {
 			{[]string{"log:", "nonsense: 1\nlog:"}, "nonsense: unknown key"},
 			{[]string{h.Socket, h.Socket + "2"}, "the attachment with socket " + h.Socket + "2 (type unix) is new: this takes effect when vnic run is stopped and started"},
 			{[]string{"identity: " + h.Keys, "identity: /nowhere/keys"}, "cm.identity: "},
-			{[]string{"bridge: " + demo.Bridge, "bridge: nobridge"}, `uplink.bridge: bridge "nobridge" does not exist`},
+			{[]string{"bridge: " + vnictest.Bridge, "bridge: nobridge"}, `uplink.bridge: bridge "nobridge" does not exist`},
 			{[]string{"log:", "psp: {keylog: /nowhere/keys}\nlog:"}, "psp.keylog: "},
 			{[]string{"log:", "capture: {file: /nowhere/x}\nlog:"}, "capture.file: /nowhere/x: there is no folder /nowhere"},
 			{[]string{"log:", "metrics: {listen: '192.0.2.1:9000'}\nlog:"}, "metrics.listen: 192.0.2.1 is no address of this host"},

@@ -17,7 +17,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/device/cmlink"
@@ -70,7 +69,7 @@ const bridgedMTU = 4500
 
 func (*bridged) cm(i int) string       { return fmt.Sprintf("10.96.0.%d", i+1) }
 func (*bridged) underlay(i int) string { return fmt.Sprintf("10.95.0.%d", i+1) }
-func (*bridged) room() int             { return bridgedMTU - demo.Sealed }
+func (*bridged) room() int             { return bridgedMTU - vnictest.Sealed }
 func (*bridged) nic() string           { return "" }
 
 func (*bridged) uplink(i int) string {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/demo"
 	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/control"
@@ -20,12 +19,14 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// Lab has two hosts in a private network namespace, laid out as the demo does it. The test starts
-// and kills their processes.
+// Lab has two hosts in a private network namespace. The test starts and kills their processes. It is
+// not made by vnic lab: there NICs are daemons that outlive whoever made them, and know from the lab's
+// file all that they are. Here they are children of the test, which changes any word of a configuration
+// (Rewrite), has several programs and orders of starting, and works in the one namespace itself.
 type Lab struct {
 	T     testing.TB
 	Dir   string
-	Hosts [2]*demo.Host
+	Hosts [2]*Host
 	NICs  [2]*labkit.Process
 
 	Program string // that NICs run; "": this one
@@ -36,10 +37,10 @@ type Lab struct {
 // guests are QEMU guests or bare clients.
 func InLab(t testing.TB, vm bool, f func(l *Lab)) {
 	t.Helper()
-	MakeLab(t, demo.Options{NoVM: !vm, Windows: vm}, false, f)
+	MakeLab(t, Options{Bare: !vm, Windows: vm}, false, f)
 }
 
-func MakeLab(t testing.TB, o demo.Options, ethernet bool, f func(l *Lab)) {
+func MakeLab(t testing.TB, o Options, ethernet bool, f func(l *Lab)) {
 	t.Helper()
 	RequireRoot(t)
 	l := &Lab{T: t, Dir: t.TempDir()}
@@ -50,7 +51,7 @@ func MakeLab(t testing.TB, o demo.Options, ethernet bool, f func(l *Lab)) {
 	t.Cleanup(func() { os.RemoveAll(run) })
 	Program(t)
 	netns.Run(t, func() {
-		if err := tap.NewBridge(demo.Bridge, demo.MTU); err != nil {
+		if err := tap.NewBridge(Bridge, MTU); err != nil {
 			t.Fatal(err)
 		}
 		if err := netns.Up("lo", "10.98.0.1/24", "10.98.0.2/24"); err != nil { // both hosts' own
@@ -60,8 +61,7 @@ func MakeLab(t testing.TB, o demo.Options, ethernet bool, f func(l *Lab)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Fabric, o.Out = "tap", l.Dir
-		l.Hosts = demo.NewHosts(&o, run, ports)
+		l.Hosts = newHosts(o, run, l.Dir, ports)
 		if err := cmlink.Init(l.Hosts[0].Keys, "demo", []string{"1", "2"}); err != nil {
 			t.Fatal(err)
 		}

@@ -94,6 +94,7 @@ type Guest struct {
 	QEMU     string      `yaml:"qemu"` // QEMU's program
 	Port     string      `yaml:"port"`
 	Function string      `yaml:"function"`
+	IOMMU    bool        `yaml:"iommu"` // it has an IOMMU; with FunctionPCI it always has
 	Share    string      `yaml:"share"` // folder of the host that the guest has as /share
 }
 
@@ -106,7 +107,7 @@ const (
 	PortTAP        = "tap"        // QEMU's device on a TAP, bridged to the NIC's
 	FunctionVsock  = "vsock"      // programs attach over vsock
 	FunctionWindow = "window"     // a PCI device for its doorbells beside that, for the Linux driver, too
-	FunctionPCI    = "vfio-user"  // a PCI device, by QEMU 10.1 or newer; the guest has no vsock
+	FunctionPCI    = "vfio-user"  // a PCI device, by QEMU 10.1 or newer
 )
 
 // Check is a command with what is expected of it.
@@ -140,8 +141,9 @@ const (
 // maxFile is the largest size of a file.
 const maxFile = 1 << 20
 
-// Load reads and checks a lab: that of a file, or a shipped one by its name. text is what it read.
-func Load(arg string) (lab *Lab, text []byte, err error) {
+// Load reads and checks a lab: that of a file, or a shipped one by its name. changes, in the file's words,
+// take the place of what the file says. text is what it read, with them.
+func Load(arg string, changes ...string) (lab *Lab, text []byte, err error) {
 	if !strings.ContainsAny(arg, "./") {
 		text, err = docs.Labs.ReadFile("labs/" + arg + ".yaml")
 		if err != nil {
@@ -150,10 +152,68 @@ func Load(arg string) (lab *Lab, text []byte, err error) {
 	} else if text, err = read(arg); err != nil {
 		return nil, nil, fmt.Errorf("lab: %w; give the path of a file, or one of %s", err, strings.Join(Shipped(), ", "))
 	}
-	if lab, err = Parse(text); err != nil {
+	if text, err = Change(text, changes...); err == nil {
+		lab, err = Parse(text)
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("lab %s:\n%w", arg, err)
 	}
 	return lab, text, nil
+}
+
+// Change returns a lab's text with changes in the file's words, each a group of keys: values take the
+// place of those that are there.
+func Change(text []byte, changes ...string) ([]byte, error) {
+	if len(changes) == 0 {
+		return text, nil
+	}
+	if _, err := Parse(text); err != nil { // its lines are still those that the user wrote
+		return nil, err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, err
+	}
+	for _, c := range changes {
+		var change yaml.Node
+		if err := yaml.Unmarshal([]byte(c), &change); err != nil {
+			return nil, err
+		}
+		Merge(doc.Content[0], change.Content[0])
+	}
+	writeNulls(&doc)
+	return yaml.Marshal(&doc)
+}
+
+// writeNulls gives a word to keys without a value, which yaml.Marshal writes as empty strings.
+func writeNulls(n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+		n.Value = "null"
+	}
+	for _, c := range n.Content {
+		writeNulls(c)
+	}
+}
+
+// Merge sets the keys of a group from another one, and those of groups within it.
+func Merge(to, from *yaml.Node) {
+	for i := 0; i+1 < len(from.Content); i += 2 {
+		key, value := from.Content[i], from.Content[i+1]
+		at := -1
+		for j := 0; j+1 < len(to.Content); j += 2 {
+			if to.Content[j].Value == key.Value {
+				at = j + 1
+			}
+		}
+		switch {
+		case at < 0:
+			to.Content = append(to.Content, key, value)
+		case to.Content[at].Kind == yaml.MappingNode && value.Kind == yaml.MappingNode:
+			Merge(to.Content[at], value)
+		default:
+			to.Content[at] = value
+		}
+	}
 }
 
 func read(path string) ([]byte, error) {

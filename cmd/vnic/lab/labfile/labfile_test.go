@@ -198,3 +198,25 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestAChangeTakesThePlaceOfWhatTheFileSays: value by value, and what is wrong with the file itself is told
+// by its own lines.
+func TestAChangeTakesThePlaceOfWhatTheFileSays(t *testing.T) {
+	text, err := labfile.Change([]byte(good), "name: other\nmachines: {red1: {guest: {memory: 1G}}}", "machines: {red1: {guest: {cpus: 2}}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := labfile.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := l.MachinesOf("a")[0].Guest; l.Name != "other" || g == nil || g.Memory != 1<<30 || g.CPUs != 2 {
+		t.Errorf("%s", text)
+	}
+	if m := l.MachinesOf("a")[0]; m.Tenant != "red" || m.Address.String() != "10.0.0.7" {
+		t.Errorf("machine %+v", m)
+	}
+	if _, err := labfile.Change([]byte("name: x\nhosts: {a: {}}\nmachines:\n  m: {host: b}\n"), "name: y"); err == nil || !strings.Contains(err.Error(), "line 4: machines.m.host") {
+		t.Errorf("%v", err)
+	}
+}
