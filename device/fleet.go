@@ -43,10 +43,13 @@ type fleet struct {
 	id     string // of this run of the NIC
 	told   chan struct{}
 
+	taking sync.Mutex // while a function is taken: what becomes of it is not known yet
+
 	mu       sync.Mutex
 	self     directory.Self
 	refused  []directory.Refusal
 	problems map[string]string // what could not be done, by what it was about
+	untaken  map[string]string // of these, functions that were moved here
 	hosts    int
 	peers    int
 	renewing *ecdsa.PrivateKey // key of the certificate that was asked for
@@ -116,14 +119,17 @@ func (f *fleet) run(ctx context.Context) {
 // announce writes the NIC's functions to its record, and has the peers looked at again: a NIC has
 // those that share a tenant with it.
 func (f *fleet) announce(ctx context.Context) {
+	f.taking.Lock()
 	offered, held, err := f.api.Offered()
+	f.taking.Unlock()
 	if err != nil {
 		return // the NIC ends
 	}
 	f.mu.Lock()
 	f.self.Functions, f.self.Held = offered, held
+	untaken := f.untaken
 	f.mu.Unlock()
-	f.client.Record(directory.Host{Instance: f.id, Underlay: place(&f.cfg.Uplink).String(), CM: f.cfg.CM.Listen.String(), Version: Version, Functions: offered})
+	f.client.Record(directory.Host{Instance: f.id, Underlay: place(&f.cfg.Uplink).String(), CM: f.cfg.CM.Listen.String(), Version: Version, Functions: offered, Problems: untaken})
 	f.client.Look(ctx, f.apply)
 }
 
@@ -160,22 +166,73 @@ func (f *fleet) apply(v *directory.View) {
 	for name, err := range left {
 		problems["peer "+name] = err.Error()
 	}
-	for _, t := range v.Taken(&self) {
-		set := map[string]string{"tenant": fmt.Sprint(t.Tenant), "address": t.Addresses[0].String()}
-		if t.MAC != "" {
-			set["mac"] = t.MAC
-		}
-		maps.Copy(set, t.Set)
-		if err := f.change(t.Function, control.FunctionChange{Action: "enable", Set: set}); err != nil {
+	untaken := map[string]string{}
+	taken := v.Taken(&self)
+	if len(taken) > 0 {
+		f.awaitLinks(peers)
+	}
+	for _, t := range taken {
+		if err := f.take(&t); err != nil {
+			untaken[t.Function] = err.Error()
 			problems[t.Function] = fmt.Sprintf("it was moved here from %s and is not taken: %v", t.From, err)
 			continue
 		}
 		f.log.Info("directory: a function was moved here", "function", t.Function, "from", t.From, "tenant", t.Tenant, "address", t.Addresses[0])
 	}
+	f.mu.Lock()
+	if !maps.Equal(f.untaken, untaken) {
+		f.untaken = untaken
+		f.announced() // whoever moves the function waits for it
+	}
+	f.mu.Unlock()
 	if err := errors.Join(f.takeRevoked(v), f.takeCertificate(v)); err != nil {
 		problems["certificates"] = err.Error()
 	}
 	f.report(v, len(peers)-len(left), refused, problems)
+}
+
+// linkTime is how long a function that moves here waits for links to the peers.
+const linkTime = time.Second
+
+// awaitLinks waits for links to peers that have just become some: as soon as this NIC says that it has a
+// function, they send to it. One that does not answer is not waited for longer than linkTime.
+func (f *fleet) awaitLinks(peers []config.Peer) {
+	ctx, cancel := context.WithTimeout(context.Background(), linkTime)
+	defer cancel()
+	for ctx.Err() == nil {
+		list, err := f.api.Peers(ctx)
+		if err != nil {
+			return // the NIC ends
+		}
+		up := map[string]bool{}
+		for i := range list {
+			up[list[i].Name] = list[i].Up
+		}
+		if !slices.ContainsFunc(peers, func(p config.Peer) bool { return !up[p.Name] }) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// take gives a function that was moved here its tenant, address and MAC, and enables it. If that fails,
+// nothing is left of it: the host that it comes from goes on with it.
+func (f *fleet) take(t *directory.Taken) error {
+	f.taking.Lock()
+	defer f.taking.Unlock()
+	set := map[string]string{"tenant": fmt.Sprint(t.Tenant), "address": t.Addresses[0].String()}
+	if t.MAC != "" {
+		set["mac"] = t.MAC
+	}
+	maps.Copy(set, t.Set)
+	err := f.change(t.Function, control.FunctionChange{Action: "enable", Set: set})
+	if err == nil {
+		return nil
+	}
+	if _, held, stopped := f.api.Offered(); stopped == nil && slices.Contains(held, directory.Address{Tenant: t.Tenant, Addr: t.Addresses[0]}) {
+		err = errors.Join(err, f.api.GiveUp(t.Function))
+	}
+	return err
 }
 
 // renewPause is the least time between two requests for another certificate.

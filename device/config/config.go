@@ -115,6 +115,8 @@ type Peer struct {
 	Identity  string         `yaml:"identity" default:"name, in this NIC's domain" doc:"URI that its certificate must carry"`
 	Tenants   []uint32       `yaml:"tenants" use:"1 to 4294967295" default:"none" doc:"tenants that it may use; requests for others are refused and counted"`
 	Functions []PeerFunction `yaml:"functions" doc:"which of a tenant's addresses are at this peer"`
+
+	All bool // Functions are all that it has, in all its tenants: a directory knows them
 }
 
 // Directory says where peers come from that are not listed.

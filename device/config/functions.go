@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -139,10 +140,5 @@ func (p *Peer) Complete() {
 
 // lists reports whether the peer's functions in a tenant are listed.
 func (p *Peer) lists(tenant uint32) bool {
-	for _, f := range p.Functions {
-		if f.Tenant == tenant {
-			return true
-		}
-	}
-	return false
+	return p.All || slices.ContainsFunc(p.Functions, func(f PeerFunction) bool { return f.Tenant == tenant })
 }

@@ -26,7 +26,9 @@ func OwnersOf(nic string, peers []Peer) *Owners {
 		o.nics[prefixOf(p.Name)] = p.Name
 		for _, f := range p.Functions {
 			o.peers[tenantAddr{f.Tenant, f.Address}] = p.Name
-			o.lists[peerTenant{p.Name, f.Tenant}] = true
+		}
+		for _, t := range p.Tenants {
+			o.lists[peerTenant{p.Name, t}] = p.lists(t)
 		}
 	}
 	return o

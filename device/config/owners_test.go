@@ -9,12 +9,13 @@ import (
 )
 
 // TestOwners: an address that is listed for a peer belongs to that peer only. A peer whose functions
-// in a tenant are listed gets no other addresses there. A link-local address belongs to the NIC from
+// in a tenant are listed, or of which all is known, gets no other addresses there. A link-local address belongs to the NIC from
 // whose name the MAC in it is derived.
 func TestOwners(t *testing.T) {
 	o := OwnersOf("here", []Peer{
 		{Name: "2", Tenants: []uint32{7}, Functions: []PeerFunction{{7, netip.MustParseAddr("192.168.100.21")}}},
 		{Name: "rack3", Tenants: []uint32{7, 8}, Functions: []PeerFunction{{8, netip.MustParseAddr("fd00::31")}}},
+		{Name: "known", Tenants: []uint32{8}, All: true},
 	})
 	local := func(m MAC) string { return netip.AddrFrom16(pfvf.LinkLocal(m)).String() }
 	for _, tc := range []struct {
@@ -27,7 +28,8 @@ func TestOwners(t *testing.T) {
 		{"rack3", 7, "192.168.100.21", "gives it to NIC 2"},
 		{"2", 7, "192.168.100.22", "not listed"},
 		{"rack3", 7, "192.168.100.22", ""}, // it has no list there
-		{"2", 8, "192.168.100.21", ""},     // another tenant's address, and no list
+		{"known", 8, "192.168.100.21", "not listed"},
+		{"2", 8, "192.168.100.21", ""}, // another tenant's address, and no list
 		{"rack3", 8, "fd00::31", ""},
 		{"rack3", 8, "fd00::32", "not listed"},
 		{"2", 7, local(FunctionMAC("2", 15, 4095)), ""},

@@ -20,8 +20,9 @@ func (s *Self) has(a Address) bool {
 }
 
 // Peers returns the peers of a NIC: the hosts that share a tenant with it, each with its addresses
-// there. A tenant is a host's if it has an address in it, or is granted one by name; so a host has its
-// links before a function is moved to it. What is refused of any host is in the second list.
+// there. A tenant is a host's if it has an address in it, is granted one by name, or a function of it
+// moves there; so a host has its links before it has the function. What is refused of any host is in the
+// second list.
 func (v *View) Peers(self *Self) (peers []config.Peer, refused []Refusal) {
 	hosts, refused := v.Decide()
 	tenants := map[uint32]bool{}
@@ -33,20 +34,28 @@ func (v *View) Peers(self *Self) (peers []config.Peer, refused []Refusal) {
 			for _, a := range hosts[i].Granted {
 				tenants[a.Tenant] = true
 			}
+			for _, t := range hosts[i].Coming {
+				tenants[t] = true
+			}
 		}
 	}
 	held := map[Address]bool{}
 	for _, a := range self.Held {
 		held[a] = true
 	}
+	own := v.Grant(self.Name)
 	for i := range hosts {
 		h := &hosts[i]
 		if h.Name == self.Name {
 			continue
 		}
-		p := config.Peer{Name: h.Name, Underlay: config.Place{AddrPort: h.Underlay}, CM: h.CM}
+		p := config.Peer{Name: h.Name, Underlay: config.Place{AddrPort: h.Underlay}, CM: h.CM, All: true}
 		for _, a := range slices.Concat(h.Addresses, h.Granted) {
 			if !tenants[a.Tenant] {
+				continue
+			}
+			if own != nil && own.takes(a) { // it is here, or will be
+				h.Coming = append(h.Coming, a.Tenant) // the link stays
 				continue
 			}
 			if held[a] {
@@ -57,6 +66,11 @@ func (v *View) Peers(self *Self) (peers []config.Peer, refused []Refusal) {
 				p.Tenants = append(p.Tenants, a.Tenant)
 			}
 			p.Functions = append(p.Functions, config.PeerFunction{Tenant: a.Tenant, Address: a.Addr})
+		}
+		for _, t := range h.Coming {
+			if tenants[t] && !slices.Contains(p.Tenants, t) {
+				p.Tenants = append(p.Tenants, t)
+			}
 		}
 		if len(p.Tenants) > 0 {
 			slices.Sort(p.Tenants)
@@ -69,10 +83,12 @@ func (v *View) Peers(self *Self) (peers []config.Peer, refused []Refusal) {
 // Moved returns the functions of a NIC that other hosts have been granted by name: they were moved.
 func (v *View) Moved(self *Self) (list []Function) {
 	granted, _ := v.grantedByName()
+	own := v.Grant(self.Name)
 	for _, f := range self.Functions {
 		if slices.ContainsFunc(f.Addresses, func(a netip.Addr) bool {
-			to, ok := granted[Address{f.Tenant, a}]
-			return ok && to != self.Name
+			at := Address{f.Tenant, a}
+			to, ok := granted[at]
+			return ok && to != self.Name && (own == nil || !own.takes(at))
 		}) {
 			list = append(list, f)
 		}

@@ -71,6 +71,8 @@ type Host struct {
 	CM        string     `json:"cm"`
 	Version   string     `json:"version"`
 	Functions []Function `json:"functions"`
+
+	Problems map[string]string `json:"problems,omitempty"` // functions that were moved here and that it could not take: why
 }
 
 // Function is a function of a host with the addresses that peers reach it by.
@@ -100,7 +102,8 @@ type Taken struct {
 	MAC       string       `json:"mac"`
 	Tenant    uint32       `json:"tenant"`
 	Addresses []netip.Addr `json:"addresses"`
-	From      string       `json:"from"` // host it came from
+	From      string       `json:"from"`             // host it came from
+	Moving    bool         `json:"moving,omitempty"` // From has it until this host has taken it
 
 	Set map[string]string `json:"set,omitempty"` // further settings there, as for vnic vf set
 }
@@ -178,6 +181,13 @@ func checkAddresses(tenant uint32, list []netip.Addr) error {
 func (g *Grant) Allows(a Address) bool {
 	return slices.ContainsFunc(g.Allow, func(t Allowed) bool {
 		return t.Tenant == a.Tenant && (len(t.Addresses) == 0 || slices.Contains(t.Addresses, a.Addr))
+	})
+}
+
+// takes reports whether an address is that of a function that moves to the host.
+func (g *Grant) takes(a Address) bool {
+	return slices.ContainsFunc(g.Take, func(t Taken) bool {
+		return t.Moving && t.Tenant == a.Tenant && slices.Contains(t.Addresses, a.Addr)
 	})
 }
 

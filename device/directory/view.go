@@ -191,6 +191,7 @@ type Peer struct {
 	CM        netip.AddrPort
 	Addresses []Address // that it claims and has
 	Granted   []Address // further ones, which are granted to it by name and which it does not claim
+	Coming    []uint32  // tenants of functions that move to it
 	Gone      bool      // its record is gone; what it was counts for a while
 }
 
@@ -250,7 +251,8 @@ func (v *View) inOrder() []string {
 }
 
 // grantedByName returns which host each address is granted to. If two are granted one, the older grant
-// counts.
+// counts. What moves is granted to the host it comes from until the other one has it: so it is somewhere
+// at all times, and if it is never taken, it stays where it was.
 func (v *View) grantedByName() (to map[Address]string, twice []Refusal) {
 	to = map[Address]string{}
 	order := slices.SortedFunc(maps.Keys(v.grants), func(a, b string) int {
@@ -272,7 +274,32 @@ func (v *View) grantedByName() (to map[Address]string, twice []Refusal) {
 			}
 		}
 	}
+	for name, g := range v.grants {
+		for _, t := range g.Take {
+			for _, a := range t.Addresses {
+				if at := (Address{t.Tenant, a}); to[at] == name && v.moves(name, &t) {
+					to[at] = t.From
+				}
+			}
+		}
+	}
 	return to, twice
+}
+
+// moves reports whether a function is still at the host from which it moves to another one.
+func (v *View) moves(to string, t *Taken) bool {
+	at := func(name string) bool {
+		h := v.hosts[name]
+		return h != nil && h.gone == vtime.Never && h.has(t)
+	}
+	return t.Moving && t.From != to && at(t.From) && !at(to)
+}
+
+// has reports whether a host says that it has a function.
+func (h *hostRecord) has(t *Taken) bool {
+	return slices.ContainsFunc(h.Functions, func(f Function) bool {
+		return f.Tenant == t.Tenant && len(t.Addresses) > 0 && slices.Contains(f.Addresses, t.Addresses[0])
+	})
 }
 
 func (v *View) decide(name string, c *claims, refused *[]Refusal) (p Peer, ok bool) {
@@ -314,8 +341,11 @@ func (v *View) decide(name string, c *claims, refused *[]Refusal) (p Peer, ok bo
 	}
 	for _, t := range g.Allow {
 		for _, a := range t.Addresses {
-			if at := (Address{t.Tenant, a}); c.granted[at] == name && c.has[at] != name {
+			switch at := (Address{t.Tenant, a}); {
+			case c.granted[at] == name && c.has[at] != name:
 				p.Granted = append(p.Granted, at)
+			case c.granted[at] != name && !slices.Contains(p.Coming, t.Tenant) && g.takes(at):
+				p.Coming = append(p.Coming, t.Tenant)
 			}
 		}
 	}

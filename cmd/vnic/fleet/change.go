@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -176,9 +177,12 @@ func (f *folder) revokeCertificate(ctx context.Context, k *clientv3.Client, name
 }
 
 const moveLong = `Moves a function with its addresses to another host: FUNCTION is HOST/pf0.vf1 or
-TENANT:ADDRESS. The hosts do the rest at once: the one that has the function disables it,
-the other one gives tenant, address and MAC to its function of the same number, or that
-of --as, which must have no address, and enables it. All other hosts send to the new place as soon as they hear.
+TENANT:ADDRESS. The new host gives tenant, address and MAC to its function of the same
+number, or that of --as, which must have no address, and enables it. As soon as it says so,
+all other hosts send to the new place, and the old host disables its function and empties it.
+
+The command waits for that. If the new host cannot take the function, or does not within
+--wait, nothing has changed: the old host still has it, and the command says why.
 
 Plain IP goes on: a TCP connection lives, if its end does. RDMA connections end cleanly,
 and programs connect again, to the same address. Settings that the new function needs,
@@ -188,6 +192,7 @@ func moveCommand() *cobra.Command {
 	var f folder
 	var as string
 	var pairs []string
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use: "move FUNCTION HOST", Short: "move a function with its addresses to another host", Long: moveLong, Args: cli.Arguments(2, 2),
 		Example: "  vnic fleet move rack1/pf0.vf1 rack2\n  vnic fleet move 1:192.168.100.21 rack2 --as pf0.vf4 --set guest=unix:bare",
@@ -201,7 +206,11 @@ func moveCommand() *cobra.Command {
 					return cli.Usagef("--as %q: write it as pf0.vf2", as)
 				}
 			}
+			if wait < time.Second {
+				return cli.Usagef("--wait %s: the new host needs some time, at least 1s", wait)
+			}
 			var t directory.Taken
+			f.wait = wait
 			err = f.with(cmd, userOperator, func(ctx context.Context, k *clientv3.Client) (err error) {
 				t, err = f.move(ctx, k, args[0], args[1], as, set)
 				return err
@@ -213,6 +222,7 @@ func moveCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&as, "as", "", "`function` of the new host, as pf0.vf2 (default: the same number)")
+	cmd.Flags().DurationVar(&wait, "wait", 10*time.Second, "time that the new host has to take the function")
 	cmd.Flags().StringArrayVar(&pairs, "set", nil, "`KEY=VALUE`, a setting of the function there, as for vnic vf set; again for more")
 	f.flags(cmd.Flags())
 	return cmd
@@ -250,7 +260,7 @@ func free(h *directory.Host, to string, t *directory.Taken) error {
 	return nil
 }
 
-// move moves a function by one transaction on both grants.
+// move moves a function by one transaction on both grants, and waits until the new host has it.
 func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as string, set map[string]string) (t directory.Taken, err error) {
 	for {
 		v, _, err := f.view(ctx, k)
@@ -279,13 +289,14 @@ func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as stri
 		case v.Host(to) == nil:
 			return t, fmt.Errorf("host %s has no record: its NIC does not run, or is cut off from etcd", to)
 		}
-		t = directory.Taken{Function: fn.Name, MAC: fn.MAC, Tenant: fn.Tenant, Addresses: fn.Addresses, From: from, Set: set}
+		t = directory.Taken{Function: fn.Name, MAC: fn.MAC, Tenant: fn.Tenant, Addresses: fn.Addresses, From: from, Moving: true, Set: set}
 		if as != "" {
 			t.Function = as
 		}
 		if err := free(v.Host(to), to, &t); err != nil {
 			return t, err
 		}
+		m := &moving{folder: f, k: k, to: to, t: &t, before: [2]string{directory.Encode(source), directory.Encode(target)}}
 		for _, a := range fn.Addresses {
 			at := directory.Address{Tenant: fn.Tenant, Addr: a}
 			source.Drop(at)
@@ -294,13 +305,119 @@ func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as stri
 		moved := func(o directory.Taken) bool { return o.Tenant == t.Tenant && slices.Equal(o.Addresses, t.Addresses) }
 		source.Take = slices.DeleteFunc(source.Take, moved)
 		target.Take = append(slices.DeleteFunc(target.Take, func(o directory.Taken) bool { return moved(o) || o.Function == t.Function }), t)
-		a, b := directory.GrantKey(f.is.Prefix, from), directory.GrantKey(f.is.Prefix, to)
-		done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(a), "=", was), clientv3.Compare(clientv3.ModRevision(b), "=", is)).Then(
-			clientv3.OpPut(a, directory.Encode(source)), clientv3.OpPut(b, directory.Encode(target))).Commit()
-		if err != nil || done.Succeeded {
+		m.keys = [2]string{directory.GrantKey(f.is.Prefix, from), directory.GrantKey(f.is.Prefix, to)}
+		done, err := m.write(ctx, [2]int64{was, is}, [2]string{directory.Encode(source), directory.Encode(target)})
+		if err != nil {
+			return t, err
+		}
+		if done.Succeeded {
+			m.at, m.target = done.Header.Revision, &target
+			err = m.finish(ctx)
 			return t, err
 		}
 	}
+}
+
+// moving is a move that is under way.
+type moving struct {
+	*folder
+	k      *clientv3.Client
+	to     string
+	t      *directory.Taken
+	keys   [2]string // of the grants: of the host that has the function, and of the one that is to have it
+	before [2]string // what they were
+	target *directory.Grant
+	at     int64  // revision of both now
+	record *int64 // revision of the new host's record; 0: it has none; nil: not known yet
+}
+
+// write writes both grants if they and, once it is known, the record of the new host are still those of
+// some revisions.
+func (m *moving) write(ctx context.Context, revisions [2]int64, values [2]string) (*clientv3.TxnResponse, error) {
+	var same []clientv3.Cmp
+	var puts []clientv3.Op
+	for i, key := range m.keys {
+		same, puts = append(same, clientv3.Compare(clientv3.ModRevision(key), "=", revisions[i])), append(puts, clientv3.OpPut(key, values[i]))
+	}
+	if m.record != nil {
+		same = append(same, clientv3.Compare(clientv3.ModRevision(directory.HostKey(m.is.Prefix, m.to)), "=", *m.record))
+	}
+	return m.k.Txn(ctx).If(same...).Then(puts...).Commit()
+}
+
+// finish waits until the new host has the function. If it cannot take it, both grants are again what they
+// were.
+func (m *moving) finish(ctx context.Context) error {
+	why, err := m.taken(ctx)
+	if err != nil {
+		return err
+	}
+	if why == "" {
+		m.t.Moving = false
+		for i := range m.target.Take {
+			m.target.Take[i].Moving = false // the old host has lost it for good
+		}
+		_, err := m.k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(m.keys[1]), "=", m.at)).Then(clientv3.OpPut(m.keys[1], directory.Encode(m.target))).Commit()
+		return err
+	}
+	undone, err := m.write(ctx, [2]int64{m.at, m.at}, m.before)
+	switch {
+	case err != nil:
+		return err
+	case !undone.Succeeded:
+		return fmt.Errorf("%s: %s. Somebody has changed the grants meanwhile: look with vnic fleet functions", m.to, why)
+	}
+	return fmt.Errorf("%s: %s. %s still has it", m.to, why, m.t.From)
+}
+
+// taken waits for the record of the new host to have the function, and returns why it has not.
+func (m *moving) taken(ctx context.Context) (why string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.wait)
+	defer cancel()
+	key := directory.HostKey(m.is.Prefix, m.to)
+	r, err := m.k.Get(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	m.record = new(int64)
+	if len(r.Kvs) > 0 {
+		*m.record = r.Kvs[0].ModRevision
+		if done, why := m.says(r.Kvs[0].Value, *m.record > m.at); done || why != "" {
+			return why, nil
+		}
+	}
+	for w := range m.k.Watch(clientv3.WithRequireLeader(ctx), key, clientv3.WithRev(r.Header.Revision+1)) {
+		for _, e := range w.Events {
+			if *m.record = 0; e.Type == clientv3.EventTypeDelete {
+				continue
+			}
+			*m.record = e.Kv.ModRevision
+			if done, why := m.says(e.Kv.Value, true); done || why != "" {
+				return why, nil
+			}
+		}
+		if err := w.Err(); err != nil && ctx.Err() == nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("it has not taken %s within %s", m.t.Function, m.wait), nil
+}
+
+// says reports whether the new host's record has the function, or why it does not take it.
+func (m *moving) says(record []byte, since bool) (done bool, why string) {
+	h, err := directory.ParseHost(record)
+	if err != nil {
+		return false, "" // the next one may be better
+	}
+	for _, f := range h.Functions {
+		if f.Tenant == m.t.Tenant && slices.Contains(f.Addresses, m.t.Addresses[0]) {
+			return true, ""
+		}
+	}
+	if since { // what it said before was about another move
+		why = h.Problems[m.t.Function]
+	}
+	return false, why
 }
 
 // find returns the host that has a function, and the function. A function that was moved and that its

@@ -47,6 +47,7 @@ func Command() *cobra.Command {
 type folder struct {
 	dir  string
 	json bool
+	wait time.Duration // for a host, beside the time for etcd
 	is   description
 }
 
@@ -119,7 +120,7 @@ func (f *folder) with(cmd *cobra.Command, user string, do func(ctx context.Conte
 		return err
 	}
 	defer k.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), requestTime)
+	ctx, cancel := context.WithTimeout(cmd.Context(), requestTime+f.wait)
 	defer cancel()
 	return etcd.Explain(etcd.Why(ctx, do(ctx, k), f.is.Endpoints, c))
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/directory"
 	"github.com/falcon-vnic/vnic/device/directory/etcd"
+	"github.com/falcon-vnic/vnic/device/netns"
 )
 
 func TestMain(m *testing.M) { vnictest.Main(m) }
@@ -30,11 +32,12 @@ type world struct {
 	t   *testing.T
 	dir string
 	folder
-	endpoint string   // of the first member
-	more     []string // of further ones
-	member   *vnictest.Member
-	others   []*vnictest.Member
-	apart    bool // commands are processes, so that they are in the namespace of the test's thread
+	endpoint string           // of the first member
+	more     []string         // of further ones
+	member   *vnictest.Member // the first
+	members  []*vnictest.Member
+	spaces   []*netns.Space // of the members; none: all are in the test's namespace
+	apart    bool           // commands are processes, so that they are in the namespace of the test's thread
 }
 
 // newWorld makes a fleet as docs/fleet.md does.
@@ -56,9 +59,15 @@ func (w *world) make() {
 	if out := w.must(args...); !strings.Contains(out, "etcd --config-file") {
 		t.Fatal(out)
 	}
-	w.member = vnictest.StartEtcd(t, filepath.Join(w.dir, "etcd-1.yaml"), "")
-	for i := range w.more {
-		w.others = append(w.others, vnictest.StartEtcd(t, filepath.Join(w.dir, fmt.Sprintf("etcd-%d.yaml", i+2)), ""))
+	for i := range 1 + len(w.more) {
+		var in *netns.Space
+		if w.spaces != nil {
+			in = w.spaces[i]
+		}
+		m := vnictest.StartEtcd(t, filepath.Join(w.dir, fmt.Sprintf("etcd-%d.yaml", i+1)), in)
+		if w.members = append(w.members, m); i == 0 {
+			w.member = m
+		}
 	}
 	w.must("init")
 	w.folder.dir = w.dir
@@ -330,22 +339,65 @@ func TestGrantsAreEachForOneHost(t *testing.T) {
 	w.fails(`--as "vf4": write it as pf0.vf2`, "move", "a/pf0.vf1", "b", "--as", "vf4")
 	w.fails("--set colour: not known; there are address", "move", "a/pf0.vf1", "b", "--as", "pf0.vf4", "--set", "colour=red")
 	w.fails("--set mac: the function has its own", "move", "a/pf0.vf1", "b", "--as", "pf0.vf4", "--set", "mac=02:00:00:00:00:02")
-	if out := w.must("move", "a/pf0.vf1", "b", "--as", "pf0.vf4"); out != "1:10.0.0.3: from a to b/pf0.vf4\n" {
-		t.Error(out)
+	// No NIC is there that takes it: it stays where it is, and both may have what they might before.
+	may := func(name string) string {
+		g, _, err := w.readGrant(w.ctx(), k, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return directory.Encode(g)
+	}
+	before := may("a") + may("b")
+	w.fails("b: it has not taken pf0.vf4 within 1s. a still has it", "move", "a/pf0.vf1", "b", "--as", "pf0.vf4", "--wait", "1s")
+	w.says(k, "b", func(h *directory.Host) { h.Problems = map[string]string{"pf0.vf4": "there is no pf0.vf4"} }, func() {
+		w.fails("b: there is no pf0.vf4. a still has it", "move", "a/pf0.vf1", "b", "--as", "pf0.vf4")
+	})
+	if after := may("a") + may("b"); after != before {
+		t.Errorf("grants are\n%s, were\n%s", after, before)
+	}
+	w.says(k, "b", func(h *directory.Host) {
+		h.Functions = append(h.Functions, directory.Function{Name: "pf0.vf4", Tenant: 1, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.3")}})
+	}, func() {
+		if out := w.must("move", "a/pf0.vf1", "b", "--as", "pf0.vf4"); out != "1:10.0.0.3: from a to b/pf0.vf4\n" {
+			t.Error(out)
+		}
+	})
+	if g := may("b"); !strings.Contains(g, `"from":"a"`) || strings.Contains(g, "moving") {
+		t.Error(g)
 	}
 	if out := w.must("hosts"); !strings.Contains(out, "it is granted to b") {
-		t.Error(out)
-	}
-	// No NIC is there that takes it. It can be moved on, and back.
-	if _, err := k.Put(w.ctx(), directory.HostKey(w.is.Prefix, "a"), directory.Encode(directory.Host{Underlay: "10.9.0.1:1000", CM: "10.9.0.1:7471", Functions: []directory.Function{}})); err != nil {
-		t.Fatal(err)
-	}
-	if out := w.must("move", "1:10.0.0.3", "a", "--as", "pf0.vf1"); out != "1:10.0.0.3: from b to a/pf0.vf1\n" {
 		t.Error(out)
 	}
 	w.must("revoke", "b")
 	w.must("revoke", "b")
 	w.fails("host b is revoked: vnic fleet grant b lets it in again", "allow", "b", "4")
+}
+
+// says has a host write another record as soon as a function moves there, while f runs.
+func (w *world) says(k *clientv3.Client, name string, change func(*directory.Host), f func()) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.ctx())
+	key := directory.HostKey(w.is.Prefix, name)
+	r, err := k.Get(ctx, key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	h, err := directory.ParseHost(r.Kvs[0].Value)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	change(&h)
+	changes := k.Watch(ctx, directory.GrantKey(w.is.Prefix, name), clientv3.WithRev(r.Header.Revision+1))
+	var done sync.WaitGroup
+	done.Go(func() {
+		<-changes
+		if _, err := k.Put(ctx, key, directory.Encode(h)); err != nil {
+			w.t.Error(err)
+		}
+	})
+	f()
+	done.Wait()
+	cancel()
 }
 
 // TestEtcdThatDoesNotKnowUsSaysSo: what is wrong with a prefix or an endpoint is said.

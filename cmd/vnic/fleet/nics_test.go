@@ -25,12 +25,27 @@ import (
 	"github.com/falcon-vnic/vnic/device/tap"
 )
 
-// hostsOf is a fleet of NIC processes in one namespace, with addresses of the loopback as their
-// network. Each has a function at 192.168.50.N of tenant 1, whose port is in a guest, a namespace.
+// hostsOf is a fleet of NIC processes and members of etcd, each in a network namespace of its own, on
+// one bridge. Each NIC has a function at 192.168.50.N of tenant 1, whose port is in a guest, another
+// namespace.
 type hostsOf struct {
 	*world
 	run   string
 	hosts []*hostNIC
+}
+
+// cable joins a new namespace to the bridge. The end there is named after the namespace.
+func cable(t *testing.T, name, address string) *netns.Space {
+	t.Helper()
+	in, err := netns.NewSpace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close() })
+	if err := errors.Join(labkit.Veth(name, name+"e", 1500), labkit.Plug(name, "net"), netns.Up(name), in.Take(name+"e", address)); err != nil {
+		t.Fatal(err)
+	}
+	return in
 }
 
 type hostNIC struct {
@@ -39,6 +54,7 @@ type hostNIC struct {
 	name    string
 	keys    string
 	control string
+	in      *netns.Space
 	guest   *netns.Space
 	p       *labkit.Process
 	echoes  func() // ends echo
@@ -62,19 +78,16 @@ func inFleetOf(t *testing.T, members, hosts int, life time.Duration, f func(w *h
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(run) })
 	netns.Run(t, func() {
-		addresses := []string{"127.0.0.1/8"}
-		for i := range members {
-			addresses = append(addresses, fmt.Sprintf("10.98.200.%d/16", i+1))
-		}
-		for i := range hosts {
-			addresses = append(addresses, fmt.Sprintf("10.98.0.%d/16", i+1))
-		}
-		if err := netns.Up("lo", addresses...); err != nil {
+		if err := errors.Join(tap.NewBridge("net", 1500), netns.Up("net", "10.98.255.1/16")); err != nil {
 			t.Fatal(err)
 		}
 		w := &hostsOf{world: &world{t: t, dir: filepath.Join(t.TempDir(), "fleet"), endpoint: "https://10.98.200.1:2379", apart: true}, run: run}
-		for i := 1; i < members; i++ {
-			w.more = append(w.more, fmt.Sprintf("https://10.98.200.%d:2379", i+1))
+		for i := range members {
+			at := fmt.Sprintf("10.98.200.%d", i+1)
+			w.spaces = append(w.spaces, cable(t, fmt.Sprint("m", i+1), at+"/16"))
+			if i > 0 {
+				w.more = append(w.more, "https://"+at+":2379")
+			}
 		}
 		w.make()
 		signer, err := labkit.Start("signer", run+"/signer.log", vnictest.Program(t), "fleet", "watch", "--sign", "--life", life.String(), "--dir", w.dir)
@@ -86,6 +99,7 @@ func inFleetOf(t *testing.T, members, hosts int, life time.Duration, f func(w *h
 		for i := range hosts {
 			h := &hostNIC{hostsOf: w, i: i, name: fmt.Sprintf("host%d.lab", i+1), control: fmt.Sprintf("%s/%d.ctl", run, i+1)}
 			h.keys = w.joins(h.name, fmt.Sprintf("1:%s", h.address()))
+			h.in = cable(t, fmt.Sprint("h", i+1), fmt.Sprintf("10.98.0.%d/16", i+1))
 			if h.guest, err = netns.NewSpace(); err != nil {
 				t.Fatal(err)
 			}
@@ -145,8 +159,11 @@ attach: [{type: unix, name: guest, socket: %s/%d.sock}]
 // start starts the NIC and waits until it serves.
 func (h *hostNIC) start() {
 	h.t.Helper()
-	var err error
-	if h.p, err = labkit.Start(h.name, h.log(), vnictest.Program(h.t), "run", "-c", h.file()); err != nil {
+	err := h.in.Do(func() (err error) {
+		h.p, err = labkit.Start(h.name, h.log(), vnictest.Program(h.t), "run", "-c", h.file())
+		return err
+	})
+	if err != nil {
 		h.t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), vnictest.Limit)
@@ -223,8 +240,22 @@ func (h *hostNIC) echo() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	var u net.PacketConn
+	if err := h.guest.Do(func() (err error) { u, err = net.ListenPacket("udp", h.address()+":7"); return err }); err != nil {
+		h.t.Fatal(err)
+	}
 	var serving sync.WaitGroup
-	h.echoes = func() { _ = l.Close(); serving.Wait() }
+	h.echoes = func() { _ = l.Close(); _ = u.Close(); serving.Wait() }
+	serving.Go(func() {
+		b := make([]byte, 64)
+		for {
+			n, from, err := u.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = u.WriteTo(b[:n], from)
+		}
+	})
 	serving.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -280,6 +311,48 @@ func (s *stream) run() error {
 		s.count.Add(1)
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// probes sends a datagram to another guest's port 7 each millisecond until stop is called, which returns
+// the longest time without an answer.
+func (h *hostNIC) probes(to *hostNIC) (stop func() time.Duration) {
+	h.t.Helper()
+	var c net.Conn
+	if err := h.guest.Do(func() (err error) { c, err = net.Dial("udp", to.address()+":7"); return err }); err != nil {
+		h.t.Fatal(err)
+	}
+	var worst time.Duration
+	var running sync.WaitGroup
+	ended := make(chan struct{})
+	running.Go(func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_, _ = c.Write(make([]byte, 8))
+			case <-ended:
+				return
+			}
+		}
+	})
+	running.Go(func() {
+		b := make([]byte, 8)
+		var last time.Time
+		for {
+			_, err := c.Read(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if now := time.Now(); err == nil {
+				if !last.IsZero() {
+					worst = max(worst, now.Sub(last))
+				}
+				last = now
+			}
+		}
+	})
+	return func() time.Duration { close(ended); _ = c.Close(); running.Wait(); return worst }
 }
 
 // end stops the stream and fails the test if it broke.
@@ -369,14 +442,12 @@ func TestHostsFindEachOtherByEtcd(t *testing.T) {
 }
 
 // TestAFunctionMovesWhileItIsUsed: a function goes from one host to another and back; a TCP connection
-// with it lives on.
+// with it lives on. What the other host cannot do is said, and the function stays where it is.
 func TestAFunctionMovesWhileItIsUsed(t *testing.T) {
 	inFleet(t, 3, func(w *hostsOf) {
 		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
 		// The guest of a's function is reached from both hosts, as a virtual machine is that has moved.
-		if err := bridgeFor(a); err != nil {
-			t.Fatal(err)
-		}
+		a.roams(b)
 		a.configure("port: {name: port1, mode: bridged, bridge: gbr}")
 		for _, h := range w.hosts {
 			h.start()
@@ -385,10 +456,13 @@ func TestAFunctionMovesWhileItIsUsed(t *testing.T) {
 		c.owns()
 		a.echo()
 		s := c.talks(a)
+		w.fails(b.name+": function h1.pf0.vf99: there is none; VFs of pf0 go up to 4", "move", a.name+"/pf0.vf1", b.name, "--as", "pf0.vf99")
+		w.fails(`bridge "nowhere" does not exist`, "move", a.name+"/pf0.vf1", b.name, "--as", "pf0.vf2", "--set", "port=name=port2,mode=bridged,bridge=nowhere")
 		places := []string{a.name + "/pf0.vf1", b.name + "/pf0.vf2"}
 		for i := range 4 {
 			from, to := places[i%2], places[(i+1)%2]
 			host, function, _ := strings.Cut(to, "/")
+			outage := c.probes(a)
 			if out := w.must("move", from, host, "--as", function, "--set", fmt.Sprintf("port=name=port%d,mode=bridged,bridge=gbr", 1+(i+1)%2)); !strings.Contains(out, "to "+to) {
 				t.Error(out)
 			}
@@ -410,6 +484,7 @@ func TestAFunctionMovesWhileItIsUsed(t *testing.T) {
 				}
 				return nil
 			})
+			t.Logf("outage: %v", outage())
 		}
 		s.end(t)
 		t.Logf("longest pause of the connection: %v", s.worst)
@@ -451,14 +526,26 @@ func TestCertificatesAreRenewedAtHalfTheirLife(t *testing.T) {
 	})
 }
 
+// cut cuts the namespace of a cable off, or joins it again.
+func (w *hostsOf) cut(name string, off bool) {
+	w.t.Helper()
+	l, err := netlink.LinkByName(name)
+	if err == nil && off {
+		err = netlink.LinkSetDown(l)
+	} else if err == nil {
+		err = netlink.LinkSetUp(l)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // TestLongEightNICsAndThreeMembers: while NICs carry traffic and a function moves to and fro, one member of
-// etcd is killed, and one stands still: with two of three the fleet goes on, with one what is there goes on.
+// etcd is killed, and one is cut off: with two of three the fleet goes on, with one what is there goes on.
 func TestLongEightNICsAndThreeMembers(t *testing.T) {
 	inFleetOf(t, 3, 8, hostLife, func(w *hostsOf) {
 		first := w.hosts[0]
-		if err := bridgeFor(first); err != nil {
-			t.Fatal(err)
-		}
+		first.roams(w.hosts[1])
 		first.configure("port: {name: port1, mode: bridged, bridge: gbr}")
 		for _, h := range w.hosts {
 			h.start()
@@ -516,14 +603,15 @@ func TestLongEightNICsAndThreeMembers(t *testing.T) {
 		}
 		move()
 		goesOn()
-		w.others[0].Kill()
+		w.members[1].Kill()
 		move()
 		goesOn()
-		w.others[1].Stop() // there is no majority: nothing changes, and all goes on
+		w.cut("m3", true) // there is no majority: nothing changes, and all goes on
 		goesOn()
 		time.Sleep(2 * directory.LeaseTTL)
 		goesOn()
-		w.others[1].Continue()
+		w.fails("etcd is not reached", "move", "1:"+first.address(), w.hosts[2].name, "--as", "pf0.vf3")
+		w.cut("m3", false)
 		move()
 		goesOn()
 		move() // host 1 has a function again, so all are peers
@@ -543,15 +631,24 @@ func TestLongEightNICsAndThreeMembers(t *testing.T) {
 	})
 }
 
-// bridgeFor puts the guest of a host on a bridge.
-func bridgeFor(h *hostNIC) error {
+// roams puts the guest of a host on a bridge that the host and another one share, each by a bridge gbr:
+// functions of both reach it.
+func (h *hostNIC) roams(other *hostNIC) {
+	h.t.Helper()
 	mac, err := net.ParseMAC(h.mac())
 	if err != nil {
-		return err
+		h.t.Fatal(err)
 	}
 	v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "g0", MTU: 1400}, PeerName: "eth0", PeerMTU: 1400, PeerHardwareAddr: mac}
-	if err := errors.Join(tap.NewBridge("gbr", 1400), netlink.LinkAdd(v), labkit.Plug("g0", "gbr"), netns.Up("g0")); err != nil {
-		return err
+	err = errors.Join(tap.NewBridge("guests", 1400), netns.Up("guests"), netlink.LinkAdd(v), labkit.Plug("g0", "guests"), netns.Up("g0"), h.guest.Take("eth0", h.address()+"/24"))
+	for _, at := range []*hostNIC{h, other} {
+		name := fmt.Sprint("g", at.i+1)
+		err = errors.Join(err, labkit.Veth(name, name+"e", 1400), labkit.Plug(name, "guests"), netns.Up(name), at.in.Take(name+"e"),
+			at.in.Do(func() error {
+				return errors.Join(tap.NewBridge("gbr", 1400), netns.Up("gbr"), labkit.Plug(name+"e", "gbr"))
+			}))
 	}
-	return h.guest.Take("eth0", h.address()+"/24")
+	if err != nil {
+		h.t.Fatal(err)
+	}
 }

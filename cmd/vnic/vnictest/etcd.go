@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/falcon-vnic/vnic/device/netns"
 )
 
 // RequireEtcd needs Debian's etcd-server.
@@ -18,50 +20,60 @@ func RequireEtcd(t testing.TB) {
 	Require(t, err == nil, "etcd is not installed (etcd-server)")
 }
 
-// Member is a running member of an etcd that vnic fleet init configured.
+// Member is a member of an etcd that vnic fleet init configured.
 type Member struct {
-	t   testing.TB
-	cmd *exec.Cmd
+	t    testing.TB
+	file string
+	in   *netns.Space
+	log  string
+	cmd  *exec.Cmd
 }
 
-// StartEtcd starts the member that a file configures. In is the network namespace, a name of
-// /run/netns; "": this one.
-func StartEtcd(t testing.TB, file, in string) *Member {
+// StartEtcd starts the member that a file configures, in a network namespace; nil: that of the calling
+// thread.
+func StartEtcd(t testing.TB, file string, in *netns.Space) *Member {
 	t.Helper()
-	args := []string{"etcd", "--config-file", file}
-	if in != "" {
-		args = append([]string{"nsenter", "--net=/run/netns/" + in}, args...)
-	}
-	m := &Member{t: t, cmd: exec.Command(args[0], args[1:]...)}
-	log, err := os.OpenFile(filepath.Join(t.TempDir(), "etcd.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	m.cmd.Stdout, m.cmd.Stderr = log, log
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	m := &Member{t: t, file: file, in: in, log: filepath.Join(t.TempDir(), "etcd.log")}
+	m.Start()
 	t.Cleanup(func() {
 		m.Kill()
 		if t.Failed() {
-			b, _ := os.ReadFile(log.Name())
+			b, _ := os.ReadFile(m.log)
 			t.Logf("%s:\n%s", file, b[max(0, len(b)-4000):])
 		}
 	})
 	return m
 }
 
+// Start starts a member again that was killed. It has what it had.
+func (m *Member) Start() {
+	m.t.Helper()
+	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer log.Close()
+	m.cmd = exec.Command("etcd", "--config-file", m.file)
+	m.cmd.Stdout, m.cmd.Stderr = log, log
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	start := m.cmd.Start
+	if m.in != nil {
+		start = func() error { return m.in.Do(m.cmd.Start) }
+	}
+	if err := start(); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
 // Kill ends the member at once.
 func (m *Member) Kill() {
-	if m.cmd.ProcessState == nil {
+	if m.cmd.Process != nil && m.cmd.ProcessState == nil {
 		_ = syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL)
 		_ = m.cmd.Wait()
 	}
 }
 
-// Stop halts the member until Continue: it is as if it were cut off.
+// Stop halts the member until Continue.
 func (m *Member) Stop() { m.signal(syscall.SIGSTOP) }
 
 // Continue ends what Stop did.

@@ -1,0 +1,162 @@
+package directory
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+// follow has a NIC of the simulation do with functions what a real one does: it takes those that are
+// moved to it, unless it cannot, and gives up those that others have.
+func (n *nic) follow(cannot bool) {
+	view := n.session.View
+	self := &Self{Name: n.name, Functions: n.record.Functions}
+	before := Encode(n.record)
+	for _, f := range view.Moved(self) {
+		n.record.Functions = slices.DeleteFunc(slices.Clone(n.record.Functions), func(o Function) bool { return o.Name == f.Name })
+	}
+	problems := map[string]string{}
+	for _, t := range view.Taken(self) {
+		if cannot {
+			problems[t.Function] = "it cannot"
+			continue
+		}
+		n.record.Functions = append(slices.Clone(n.record.Functions), Function{Name: t.Function, Tenant: t.Tenant, Addresses: t.Addresses})
+	}
+	if n.record.Problems = nil; len(problems) > 0 {
+		n.record.Problems = problems
+	}
+	if Encode(n.record) != before {
+		n.session.Record(n.record)
+	}
+}
+
+// moves writes the grants of two hosts so that the function of the first goes to the second, or stays.
+func (w *world) moves(from, to *nic, at netip.Addr, moving bool) {
+	t := Taken{Function: "pf0.vf9", Tenant: 1, Addresses: []netip.Addr{at}, From: from.name, Moving: moving}
+	w.put(GrantKey(testPrefix, from.name), Encode(Grant{Allow: []Allowed{}}), 0)
+	w.revision-- // both in one transaction
+	w.put(GrantKey(testPrefix, to.name), Encode(Grant{Allow: []Allowed{{Tenant: 1, Addresses: []netip.Addr{at, addressOf(slices.Index(w.nics, to))}}}, Take: []Taken{t}}), 0)
+}
+
+// TestWhatMovesIsSomewhereAtAllTimes: while a function moves, every NIC sends to a host that has it: to
+// the old one until the new one has said that it has it, then to the new one. That holds if NICs lose etcd
+// meanwhile, too. The old host gives the function up only when it has seen that.
+func TestWhatMovesIsSomewhereAtAllTimes(t *testing.T) {
+	for _, s := range seeds(40) {
+		t.Run(fmt.Sprint("seed ", s), func(t *testing.T) {
+			w := newWorld(t, s, 5)
+			w.run(5 * time.Second)
+			w.settled()
+			from, to, at := w.nics[0], w.nics[1], addressOf(0)
+			w.faulty = w.chance(0.5)
+			w.moves(from, to, at, true)
+			for range 3000 {
+				w.run(time.Millisecond)
+				for _, n := range w.nics {
+					n.follow(false)
+					n.step()
+					if n == to {
+						continue // it has the function itself, sooner or later
+					}
+					has := func(list []Function) bool {
+						return slices.ContainsFunc(list, func(f Function) bool { return slices.Contains(f.Addresses, at) })
+					}
+					if n == from {
+						if !has(n.record.Functions) && !has(n.session.View.Host(to.name).Functions) {
+							t.Fatalf("at %v nobody has the function", time.Duration(w.now))
+						}
+						continue
+					}
+					peers, _ := n.session.View.Peers(&Self{Name: n.name, Functions: n.record.Functions})
+					owners := 0
+					for _, p := range peers {
+						for _, f := range p.Functions {
+							if f.Address == at {
+								owners++
+							}
+						}
+					}
+					if owners != 1 {
+						t.Fatalf("at %v %s sends to %d hosts", time.Duration(w.now), n.name, owners)
+					}
+				}
+			}
+			w.mend()
+			w.run(2*silentTime + 3*LeaseTTL)
+			for _, n := range w.nics {
+				n.follow(false)
+				n.step()
+			}
+			w.run(time.Second)
+			if len(from.record.Functions) != 0 || len(to.record.Functions) != 2 {
+				t.Errorf("%+v, %+v", from.record, to.record)
+			}
+		})
+	}
+}
+
+// TestWhatIsNotTakenStays: a function whose new host cannot take it stays at the old one, and the new one
+// says why.
+func TestWhatIsNotTakenStays(t *testing.T) {
+	w := newWorld(t, 1, 3)
+	w.run(5 * time.Second)
+	w.moves(w.nics[0], w.nics[1], addressOf(0), true)
+	for range 100 {
+		w.run(10 * time.Millisecond)
+		for i, n := range w.nics {
+			n.follow(i == 1)
+			n.step()
+		}
+	}
+	if h := w.nics[2].session.View.Host("h2"); !maps.Equal(h.Problems, map[string]string{"pf0.vf9": "it cannot"}) {
+		t.Error(h.Problems)
+	}
+	if len(w.nics[0].record.Functions) != 1 {
+		t.Error(w.nics[0].record)
+	}
+	// Once the move is over, only the new host has it, if it has it.
+	w.moves(w.nics[0], w.nics[1], addressOf(0), false)
+	w.run(time.Second)
+	w.nics[0].follow(false)
+	if len(w.nics[0].record.Functions) != 0 {
+		t.Error(w.nics[0].record)
+	}
+}
+
+// TestAHostIsAPeerBeforeItHasWhatMovesToIt: it has links with the hosts of the tenant, and nothing there.
+func TestAHostIsAPeerBeforeItHasWhatMovesToIt(t *testing.T) {
+	v := NewView(testPrefix)
+	put := func(key string, value any) {
+		v.Apply(0, Record{Key: key, Value: []byte(Encode(value)), Created: 1, Modified: 1})
+	}
+	at := netip.MustParseAddr("10.0.0.1")
+	fn := func(a string) []Function {
+		return []Function{{Name: "pf0.vf1", Tenant: 1, Addresses: []netip.Addr{netip.MustParseAddr(a)}}}
+	}
+	for i, name := range []string{"a", "b", "c"} {
+		h := Host{Underlay: fmt.Sprintf("10.9.0.%d:1000", i+1), CM: "10.9.0.1:7471"}
+		g := Grant{}
+		switch name {
+		case "a":
+			h.Functions = fn("10.0.0.1")
+		case "b":
+			g = Grant{Allow: []Allowed{{1, []netip.Addr{at}}}, Take: []Taken{{Function: "pf0.vf1", Tenant: 1, Addresses: []netip.Addr{at}, From: "a", Moving: true}}}
+		case "c":
+			h.Functions, g = fn("10.0.0.3"), Grant{Allow: []Allowed{{Tenant: 1}}}
+		}
+		put(HostKey(testPrefix, name), h)
+		put(GrantKey(testPrefix, name), g)
+	}
+	peers, refused := v.Peers(&Self{Name: "c", Functions: fn("10.0.0.3")})
+	if len(peers) != 2 || len(peers[0].Functions) != 1 || len(peers[1].Tenants) != 1 || len(peers[1].Functions) != 0 || len(refused) != 0 {
+		t.Errorf("c: %+v, %v", peers, refused)
+	}
+	peers, refused = v.Peers(&Self{Name: "b"})
+	if len(peers) != 2 || len(peers[0].Functions) != 0 || peers[1].Name != "c" || len(refused) != 0 {
+		t.Errorf("b: %+v, %v", peers, refused)
+	}
+}
