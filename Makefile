@@ -73,7 +73,7 @@ fetch: ## download Go modules and the guests' kernel: nothing is downloaded late
 # without the race detector, which makes them ten times as slow. `make test-long` and `make check` run
 # device/shard and rdma with it: their code runs on threads. It lets each process wait a second before
 # it ends, for races of goroutines that go on; tests leave none.
-TESTENV  := VNIC_TEST_REQUIRE=1
+TESTENV  := VNIC_TEST_REQUIRE=1 VNIC_TEST_PROGRAM=$(CURDIR)/$(BIN)
 RACE     := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race
 VIRTUAL  := ./cmd/vnic/sim/scenario ./cmd/vnic/sim ./falcon/sim ./device/shard ./rdma
 UNRACED  := $(VIRTUAL) ./queues
