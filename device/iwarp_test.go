@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/guestlib/conform"
+	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
 )
 
 // iwarpWorld runs f with two NICs whose functions use iWARP.
@@ -99,6 +101,50 @@ func TestACallOverIWARPMayBeRejected(t *testing.T) {
 		}
 		connect(t, a, b, 5000)
 	})
+}
+
+// TestRDMACRCSaysWhetherIWARPHasChecksums: the answer to a peer that wants no checksums has them, unless rdma.crc
+// is false. Who asks for them gets them.
+func TestRDMACRCSaysWhetherIWARPHasChecksums(t *testing.T) {
+	for _, is := range []struct{ configured, asked, want bool }{{true, false, true}, {false, false, false}, {false, true, true}} {
+		onPorts(t, func(_ int, c *config.Config) {
+			c.RDMA.Transport, c.RDMA.CRC = config.TransportIWARP, &is.configured
+		}, func(w *world, _, host *namespace) {
+			a := newEndpoint(t, w.open(0, "pf0.vf1"))
+			l, err := a.dev.Listen(testContext(t), hostilePort)
+			must(t, err)
+			go func() {
+				if r, err := l.Accept(testContext(t)); err == nil {
+					_ = r.Accept(testContext(t), a.qp, nil)
+				}
+			}()
+			var reply wire.Frame
+			host.in(func() { reply, err = askOverIWARP(wire.Frame{CRC: is.asked, Revision: wire.Revision2, HasEnhanced: true, Enhanced: wire.Enhanced{IRD: 4, ORD: 4}}) })
+			if err != nil || reply.Reject || reply.CRC != is.want {
+				t.Errorf("%+v: %+v, %v", is, reply, err)
+			}
+		})
+	}
+}
+
+// askOverIWARP sends the victim's listener a request from a socket of Linux, and returns the answer.
+func askOverIWARP(request wire.Frame) (reply wire.Frame, err error) {
+	c, err := net.DialTimeout("tcp", fmt.Sprintf("%s:%d", victimAddr, hostilePort), testTime)
+	if err != nil {
+		return reply, err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(testTime))
+	if _, err := c.Write(request.Append(nil)); err != nil {
+		return reply, err
+	}
+	b := make([]byte, wire.MaxFrameLen)
+	n, err := c.Read(b)
+	if err != nil {
+		return reply, err
+	}
+	reply, _, err = wire.ParseFrame(b[:n], true)
+	return reply, err
 }
 
 // TestIWARPInsideANICEndsWithADriver: functions of one NIC, of one shard or of two, reach each other over

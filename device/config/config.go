@@ -68,6 +68,8 @@ type RDMA struct {
 	Transport string `yaml:"transport" use:"auto, falcon, roce or iwarp" doc:"auto: Falcon to functions of vnic, RoCEv2 to other addresses in the networks of ports; falcon, roce: one of them alone; iwarp: iWARP, for what is connected by listen and connect"`
 
 	Congestion string `yaml:"congestion" use:"dcqcn or window" doc:"congestion control of RoCEv2: dcqcn (a window for losses, a rate for notifications) or window (for both)"`
+
+	CRC *bool `yaml:"crc" use:"true or false" doc:"over iWARP messages have checksums; false: only if the peer asks for them"`
 }
 
 // Values of rdma.transport, and of a function's transport. Those of one wire are its name (transport.Kind).

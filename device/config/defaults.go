@@ -67,6 +67,10 @@ func (c *Config) setDefaults() {
 	set(&c.RDMA.Congestion, cc.Default)
 	set(&c.Falcon.Profile, ProfileSoftware)
 	set(&c.PSP.ReplayMargin, DefaultReplayMargin)
+	if c.RDMA.CRC == nil {
+		on := true
+		c.RDMA.CRC = &on
+	}
 	if c.NIC.Spin == nil {
 		spin := DefaultSpin
 		c.NIC.Spin = &spin

@@ -35,6 +35,7 @@ type networks struct {
 	own     *pfvf.Table // enabled functions of the shard, by address
 	core    Core
 	mtu     int          // largest path MTU of drivers
+	crc     bool         // streams: this end asks for checksums
 	most    credit.Cost  // the most that a connection may hold
 	now     *falcon.Time // time of the current Step
 	log     *loglimit.Log
@@ -49,7 +50,7 @@ func (ns *networks) add(of *rdma.Engine, wake func(), effects *effect.List) {
 		}
 	}
 	for _, w := range of.Streams() {
-		streams := &streams{wire: w, wake: wake, effects: effects, now: ns.now, log: ns.log, ports: map[uint32]*streamPort{}}
+		streams := &streams{wire: w, wake: wake, effects: effects, now: ns.now, log: ns.log, crc: ns.crc, ports: map[uint32]*streamPort{}}
 		ns.streams = append(ns.streams, streams)
 		ns.all = append(ns.all, &network{Network: rdma.Network{Kind: w.Kind, Network: streams}})
 	}

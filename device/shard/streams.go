@@ -35,6 +35,7 @@ type streams struct {
 	waker   waker // wakes tcp
 	now     *falcon.Time
 	log     *loglimit.Log
+	crc     bool                   // this end asks for checksums
 	ports   map[uint32]*streamPort // the last of each function
 	sum     transport.PortStats    // of those before
 	asked   []*call                // that wait for their driver, first to expire first: not more than TCP lets functions have
@@ -416,7 +417,7 @@ func (c *call) queuePair() *verbs.QP {
 }
 
 func (c *call) settings(q *verbs.QP, private []byte) *transport.StreamSettings {
-	return &transport.StreamSettings{CRC: true, IRD: int(q.IRD()), ORD: int(q.ORD()), Private: private}
+	return &transport.StreamSettings{CRC: c.p.s.crc, IRD: int(q.IRD()), ORD: int(q.ORD()), Private: private}
 }
 
 // attach gives the connection to its queue pair.
