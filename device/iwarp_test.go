@@ -119,7 +119,9 @@ func TestRDMACRCSaysWhetherIWARPHasChecksums(t *testing.T) {
 				}
 			}()
 			var reply wire.Frame
-			host.in(func() { reply, err = askOverIWARP(wire.Frame{CRC: is.asked, Revision: wire.Revision2, HasEnhanced: true, Enhanced: wire.Enhanced{IRD: 4, ORD: 4}}) })
+			host.in(func() {
+				reply, err = askOverIWARP(wire.Frame{CRC: is.asked, Revision: wire.Revision2, HasEnhanced: true, Enhanced: wire.Enhanced{IRD: 4, ORD: 4}})
+			})
 			if err != nil || reply.Reject || reply.CRC != is.want {
 				t.Errorf("%+v: %+v, %v", is, reply, err)
 			}

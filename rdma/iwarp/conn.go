@@ -155,6 +155,7 @@ func (c *Conn) wake() {
 const (
 	kindPatience timer.Kind = iota // set-up, or the end, takes too long
 	kindAnswer                     // the rate allows the next answer
+	kindSilent                     // the peer has not acknowledged, or not said, anything
 )
 
 // due handles a timer.
@@ -162,6 +163,8 @@ func (c *Conn) due(now transport.Time, kind timer.Kind) {
 	switch {
 	case kind == kindAnswer:
 		c.wake()
+	case kind == kindSilent:
+		c.silent()
 	case c.state == ending:
 		c.vanish(now, c.closing.why)
 	default:

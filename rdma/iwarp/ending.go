@@ -40,6 +40,7 @@ func (c *Conn) end(now transport.Time, why string) {
 	c.state, c.closing.why = ending, why
 	c.e.timers.Arm(&c.closing.timer, c, kindPatience, now+closeTime)
 	c.e.timers.Stop(&c.responder.timer)
+	c.e.timers.Stop(&c.out.prompt.timer)
 	c.in.drop(c.e)
 	c.finish(now)
 }
@@ -69,6 +70,7 @@ func (c *Conn) vanish(now transport.Time, why string) {
 	c.state = gone
 	c.e.timers.Stop(&c.closing.timer)
 	c.e.timers.Stop(&c.responder.timer)
+	c.e.timers.Stop(&c.out.prompt.timer)
 	c.place.Remove()
 	c.in.drop(c.e)
 	c.e.stats.Conns--

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
@@ -339,6 +340,7 @@ type output struct {
 	mute    bool // the peer has to send the first FPDU
 	rtrSent bool // the message with which the connection begins
 	turn    bool // the next message is a request, if there is one
+	prompt  prompt
 
 	frame   []byte // request or reply that is to be sent
 	ulpdu   int    // length of the ULPDU that is being made
@@ -447,7 +449,70 @@ func (c *Conn) transmit(now transport.Time, b []byte) (n int) {
 		}
 	}
 	o.turn = !requests
+	if n == 0 && o.prompt.wanted && !c.requester.midway() && !c.responder.midway() {
+		n = c.sendEmpty(b)
+		o.prompt.wanted = n == 0
+	}
+	c.expect(now)
 	return n
+}
+
+// prompt is a WRITE of no bytes, which does nothing, and makes a peer that is silent go on.
+//
+// A peer's TCP may keep its acknowledgement back until more comes: Linux's, 40 ms. SENDs and WRITEs would be
+// done that late, and a program that listens again when its last SEND is done would miss a peer that calls. A
+// second short segment is acknowledged at once.
+//
+// Linux's siw may miss the message with which a connection begins, if it comes while siw accepts. The next one
+// tells it.
+type prompt struct {
+	timer  timer.Handle // the peer is silent for so long
+	wanted bool         // it is to be sent
+	sent   bool         // and nothing was acknowledged since
+	again  int          // times that the message with which the connection begins was repeated
+}
+
+const (
+	promptTime transport.Time = 1e6   // for an acknowledgement
+	beginTime  transport.Time = 100e6 // for the peer's first message
+	beginAgain                = 3
+)
+
+// expect arms the timer, if the peer is to say something.
+func (c *Conn) expect(now transport.Time) {
+	p, at := &c.out.prompt, now+promptTime
+	switch {
+	case c.state != ready:
+		return
+	case c.requester.sentPushes > 0 && !p.sent:
+	case c.unheard() && p.again < beginAgain:
+		at = now + beginTime
+	default:
+		return
+	}
+	if !p.timer.Armed() || c.e.timers.At(p.timer) > at {
+		c.e.timers.Arm(&p.timer, c, kindSilent, at)
+	}
+}
+
+// unheard reports whether the peer has said nothing yet behind the message of this end that lets it.
+func (c *Conn) unheard() bool {
+	return c.out.rtrSent && c.setup.rtr == wire.RTRWrite && c.responder.segments == 0
+}
+
+// silent is called when the peer has been silent for so long.
+func (c *Conn) silent() {
+	p := &c.out.prompt
+	switch {
+	case c.requester.sentPushes > 0 && !p.sent:
+		p.sent = true
+	case c.unheard():
+		p.again++
+	default:
+		return
+	}
+	p.wanted = true
+	c.wake()
 }
 
 // sendTerminate sends the Terminate that is the stream's last FPDU.

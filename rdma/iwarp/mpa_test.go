@@ -10,6 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/iwarp"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/iwarptest"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // TestBothEndsLearnWhatTheOtherSays: private data, depths and CRCs of each end reach the other, by
@@ -195,6 +196,64 @@ func TestConnectionsBeginWithTheMessageThatBothEndsHave(t *testing.T) {
 	p.send(f.Append(nil))
 	if reply := p.frame(true); !reply.Reject || !slices.Equal(p.events, []iwarp.Event{iwarp.Finish}) {
 		t.Errorf("a peer that can only begin by a SEND: %+v, events %v", reply, p.events)
+	}
+}
+
+// sends checks what the other end sends after a while, and that its WRITEs have no bytes.
+func (p *peer) sends(after transport.Time, want ...wire.Opcode) {
+	p.t.Helper()
+	p.now += after
+	p.run()
+	var got []wire.Opcode
+	for _, x := range p.segments() {
+		if got = append(got, x.Opcode); x.Opcode == wire.OpWrite && len(x.body) > 0 {
+			p.t.Fatalf("a WRITE of %d bytes", len(x.body))
+		}
+	}
+	if !slices.Equal(got, want) {
+		p.t.Fatalf("after %d ns: %v, want %v", after, got, want)
+	}
+}
+
+// TestAPeerThatDoesNotAcknowledgeGetsAWriteOfNoBytes: one, until it acknowledges something.
+func TestAPeerThatDoesNotAcknowledgeGetsAWriteOfNoBytes(t *testing.T) {
+	p := connected(t)
+	p.message(wire.Header{Opcode: wire.OpWrite, Last: true}, nil)
+	send := func() {
+		p.end.post(abi.SendWQE{Opcode: abi.OpSend}, 8)
+		p.end.issue(p.now)
+		p.sends(0, wire.OpSend)
+	}
+	send()
+	p.sends(2e6, wire.OpWrite)
+	p.sends(1e9)
+	send()
+	p.sends(1e9) // it has one already
+	p.c.Acknowledged(p.now, p.c.Written())
+	p.sends(1e9)
+	send()
+	p.sends(2e6, wire.OpWrite)
+}
+
+// TestAPeerThatMissedTheFirstMessageGetsItAgain: three times, unless it sends something.
+func TestAPeerThatMissedTheFirstMessageGetsItAgain(t *testing.T) {
+	for heard := range 4 {
+		p := &peer{t: t, e: iwarp.New(), end: newEndpoint(t), crc: true}
+		s := iwarptest.Usual()
+		p.c = p.e.Connect(0, 1460, &s)
+		p.frame(false)
+		reply := wire.Frame{Reply: true, CRC: true, Revision: 2, HasEnhanced: true, Enhanced: wire.Enhanced{PeerToPeer: true, RTR: wire.RTRWrite, IRD: 8, ORD: 8}}
+		p.send(reply.Append(nil))
+		p.end.attach(p.c)
+		p.sends(0, wire.OpWrite)
+		for range heard {
+			p.sends(200e6, wire.OpWrite)
+		}
+		if heard == 3 {
+			p.sends(1e9)
+		}
+		p.message(wire.Header{Opcode: wire.OpWrite, Last: true}, nil)
+		p.sends(1e9)
 	}
 }
 

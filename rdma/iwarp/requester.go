@@ -314,12 +314,9 @@ func atomicRequest(r *transport.Request, id uint32) wire.AtomicRequest {
 func (c *Conn) sendRTR(b []byte) int {
 	s := &c.requester
 	if c.setup.rtr == wire.RTRWrite {
-		s.header = wire.Header{Opcode: wire.OpWrite, Last: true}
-		if _, ok := c.compose(b, &s.header, 0); !ok {
-			return 0
-		}
-		c.out.rtrSent = true
-		return c.seal(b)
+		n := c.sendEmpty(b)
+		c.out.rtrSent = n > 0
+		return n
 	}
 	if s.sentPulls == 0 && (s.pulls.Len() == 0 || s.pulls.At(0).r != nil) {
 		*s.pulls.PushFront() = pull{parts: 1}
@@ -327,6 +324,16 @@ func (c *Conn) sendRTR(b []byte) int {
 	n := s.sendPull(b, s.pulls.At(0))
 	c.out.rtrSent = n > 0
 	return n
+}
+
+// sendEmpty sends a WRITE of no bytes.
+func (c *Conn) sendEmpty(b []byte) int {
+	s := &c.requester
+	s.header = wire.Header{Opcode: wire.OpWrite, Last: true}
+	if _, ok := c.compose(b, &s.header, 0); !ok {
+		return 0
+	}
+	return c.seal(b)
 }
 
 // Acknowledged says how many bytes of the stream, from its first one, the peer's TCP has
@@ -341,6 +348,9 @@ func (c *Conn) Acknowledged(now transport.Time, total uint64) {
 		any = true
 	}
 	if any {
+		c.e.timers.Stop(&c.out.prompt.timer)
+		c.out.prompt.wanted, c.out.prompt.sent = false, false
+		c.expect(now)
 		c.settle(now)
 	}
 }
