@@ -56,7 +56,7 @@ type windowed struct {
 }
 
 // Peer implements queues.Session.
-func (windowed) Peer() queues.Peer { return queues.Peer{Transport: "process", PID: 1} }
+func (windowed) Identity() queues.Identity { return queues.Identity{Transport: "process", PID: 1} }
 
 // Watch implements queues.Session.
 func (d windowed) Watch(f func(queues.Regions)) (stop func()) {
@@ -176,7 +176,7 @@ type called struct {
 }
 
 // Peer implements guest.Guest.
-func (d *called) Peer() queues.Peer { return queues.Peer{Transport: "process", PID: 1} }
+func (d *called) Identity() queues.Identity { return queues.Identity{Transport: "process", PID: 1} }
 
 // Watch implements guest.Guest.
 func (d *called) Watch(f func(queues.Regions)) (stop func()) {

@@ -26,7 +26,7 @@ var _ guest.NIC = guestNIC{}
 
 // Find implements guest.NIC. If several shards have a free function for the guest, it chooses the
 // function with the lowest number.
-func (d guestNIC) Find(number uint32, attachment string, p queues.Peer) (guest.Shard, uint32) {
+func (d guestNIC) Find(number uint32, attachment string, p queues.Identity) (guest.Shard, uint32) {
 	if number != abi.FunctionAssigned {
 		return d.units[d.shardOf(number)].Shard, number
 	}

@@ -61,7 +61,7 @@ func (c *helloConn) Write(b []byte) (int, error) {
 }
 
 // Peer implements queues.Session.
-func (c *helloConn) Peer() queues.Peer { return queues.Peer{Transport: "process", PID: 1} }
+func (c *helloConn) Identity() queues.Identity { return queues.Identity{Transport: "process", PID: 1} }
 
 // Watch implements queues.Session.
 func (c *helloConn) Watch(f func(queues.Regions)) (stop func()) {

@@ -424,12 +424,12 @@ func (n *NIC) accept(a Attachment) {
 			time.Sleep(acceptPause) // keeps errors caused from outside from making this a busy loop
 			continue
 		}
-		from := guest.Key{Attachment: a.Addr(), CID: conn.Peer().CID}
+		from := guest.Key{Attachment: a.Addr(), CID: conn.Identity().CID}
 		stream := guest.NewStream(conn, guest.StreamConfig{
 			NIC: n.guestNIC(), Sessions: &n.sessions, Attachment: a.Name, From: from, Strict: n.cfg.NIC.Strict, Log: n.guestLog,
 		})
 		if !n.sessions.Start(stream, from, spareSessions+n.units.functions(), stream.Serve) {
-			n.guestLog("guest refused", "attachment", a.Addr(), "guest", guest.Name(conn.Peer()), "reason", "too many sessions, or stopping")
+			n.guestLog("guest refused", "attachment", a.Addr(), "guest", guest.Name(conn.Identity()), "reason", "too many sessions, or stopping")
 			_ = conn.Close()
 		}
 	}

@@ -166,15 +166,13 @@ func (tgt *target) onPullRequest(now Time, m *wire.PullRequest, payload []byte) 
 		tgt.rx.coalesce(now, wholePacket)
 		return d
 	}
-	d := tgt.checkRSN(h.RSN)
-	if d != wire.DropNone && d != wire.DropResource {
+	if d := tgt.checkRSN(h.RSN); d != wire.DropNone {
+		if d == wire.DropResource {
+			tgt.rx.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource, request: true})
+		}
 		return d
 	}
 	head := !tgt.conn.cfg.Ordered || h.RSN == tgt.next
-	if d == wire.DropResource {
-		tgt.rx.queueNack(nackEntry{psn: h.PSN, code: wire.NackResource, request: true})
-		return d
-	}
 	if tgt.unanswered+tgt.responses >= 2*MaxTxWindow || !tgt.admit(head, false) {
 		return tgt.refuseResource(h.PSN, true)
 	}

@@ -75,7 +75,7 @@ func errText(err error) string {
 // checkGuest verifies one boot's session: identity, echo and memory.
 func checkGuest(t *testing.T, s queues.Session) {
 	t.Helper()
-	if p := s.Peer(); p.CID != testCID {
+	if p := s.Identity(); p.CID != testCID {
 		t.Fatalf("peer %+v, want CID %d", p, testCID)
 	}
 	if err := s.SetDeadline(time.Now().Add(time.Minute)); err != nil {

@@ -125,7 +125,7 @@ func (p *presence) await(done <-chan struct{}) bool {
 // windowSession is a session that a driver opened by the control block of a function's window.
 type windowSession struct {
 	net.Conn
-	peer     queues.Peer
+	peer     queues.Identity
 	ram      *ram
 	function uint32
 	bell     func(function uint32) (queues.Bell, error)
@@ -141,7 +141,7 @@ var (
 func (s *windowSession) Function() uint32 { return s.function }
 
 // Peer implements queues.Session.
-func (s *windowSession) Peer() queues.Peer { return s.peer }
+func (s *windowSession) Identity() queues.Identity { return s.peer }
 
 // Watch implements queues.Session.
 func (s *windowSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }
@@ -159,7 +159,7 @@ type socket interface {
 // mappedSession is a session whose memory is mapped for it alone, until Close.
 type mappedSession struct {
 	socket
-	peer  queues.Peer
+	peer  queues.Identity
 	ram   ram
 	maps  []*guestmem.Mapping
 	close sync.Once
@@ -171,7 +171,7 @@ var (
 )
 
 // Peer implements queues.Session.
-func (s *mappedSession) Peer() queues.Peer { return s.peer }
+func (s *mappedSession) Identity() queues.Identity { return s.peer }
 
 // Watch implements queues.Session.
 func (s *mappedSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }

@@ -264,22 +264,22 @@ func newUnixSession(conn *net.UnixConn, transport string, memory *guestmem.Budge
 	return s, nil
 }
 
-func peerCredentials(conn *net.UnixConn) (queues.Peer, error) {
+func peerCredentials(conn *net.UnixConn) (queues.Identity, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return queues.Peer{}, err
+		return queues.Identity{}, err
 	}
 	var cred *unix.Ucred
 	var cerr error
 	if err := raw.Control(func(fd uintptr) {
 		cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil {
-		return queues.Peer{}, err
+		return queues.Identity{}, err
 	}
 	if cerr != nil {
-		return queues.Peer{}, fmt.Errorf("peer credentials: %w", cerr)
+		return queues.Identity{}, fmt.Errorf("peer credentials: %w", cerr)
 	}
-	return queues.Peer{PID: int(cred.Pid), UID: int(cred.Uid)}, nil
+	return queues.Identity{PID: int(cred.Pid), UID: int(cred.Uid)}, nil
 }
 
 // A bare client sends its memory preamble, little-endian, with one sendmsg:

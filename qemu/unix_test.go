@@ -113,7 +113,7 @@ func TestClientsMemoryIsMapped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := s.Peer(); p.Transport != "unix" || p.PID != os.Getpid() || p.UID != os.Getuid() {
+	if p := s.Identity(); p.Transport != "unix" || p.PID != os.Getpid() || p.UID != os.Getuid() {
 		t.Errorf("peer %+v", p)
 	}
 	gone := make(chan struct{})

@@ -195,7 +195,7 @@ func checkVfioSession(t *testing.T, q *vfioQEMU, a queues.Attachment) queues.Ses
 	t.Helper()
 	driver := q.dial(t)
 	s := accepted(t, a)
-	if p := s.Peer(); p.Transport != "vfio-user" || p.CID != testCID || s.(queues.Bound).Function() != vfioTestFunction {
+	if p := s.Identity(); p.Transport != "vfio-user" || p.CID != testCID || s.(queues.Bound).Function() != vfioTestFunction {
 		t.Errorf("peer %+v", p)
 	}
 	sent := abi.AppendMessage(nil, abi.MsgHeartbeat, 9, make([]byte, 8))

@@ -187,7 +187,7 @@ func (g *vfioGuest) Write(_ uint32, _ uint64, b []byte) {
 func (g *vfioGuest) session(conn net.Conn) queues.Session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return &windowSession{conn, queues.Peer{Transport: "vfio-user", CID: g.v.cid}, g.ram, g.number, g.bell}
+	return &windowSession{conn, queues.Identity{Transport: "vfio-user", CID: g.v.cid}, g.ram, g.number, g.bell}
 }
 
 func (g *vfioGuest) bell(function uint32) (queues.Bell, error) {

@@ -255,14 +255,16 @@ type vhostSession struct {
 	ram *ram
 }
 
-func (s *vhostSession) Peer() queues.Peer { return s.v.peer() }
+func (s *vhostSession) Identity() queues.Identity { return s.v.peer() }
 
 func (s *vhostSession) Watch(f func(queues.Regions)) (stop func()) { return s.ram.watch(f) }
 
 // Bell implements queues.Ringer.
 func (s *vhostSession) Bell(function uint32) (queues.Bell, error) { return s.v.bell(function) }
 
-func (v *VhostUser) peer() queues.Peer { return queues.Peer{Transport: "vhost-user", CID: v.cid} }
+func (v *VhostUser) peer() queues.Identity {
+	return queues.Identity{Transport: "vhost-user", CID: v.cid}
+}
 
 // vhostGuest is the device of one QEMU. It connects the protocol (vhostuser), the rings and flows
 // (vsock.Device) and the watchers of the guest's memory.

@@ -81,7 +81,7 @@ func TestManySessionsEcho(t *testing.T) {
 	v, a := startBackend(t)
 	g := startGuest(t, v, vhosttest.Options{})
 	c, s := dialGuest(t, g, a)
-	if p := s.Peer(); p.CID != testCID || p.Transport != "vhost-user" {
+	if p := s.Identity(); p.CID != testCID || p.Transport != "vhost-user" {
 		t.Fatalf("peer %+v", p)
 	}
 	go func() {

@@ -108,7 +108,7 @@ func (a *kernelAttachment) session(c net.Conn) (*mappedSession, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is no socket", c)
 	}
-	s := &mappedSession{socket: stream, peer: queues.Peer{Transport: "vsock", CID: addr.ContextID}}
+	s := &mappedSession{socket: stream, peer: queues.Identity{Transport: "vsock", CID: addr.ContextID}}
 	if g, ok := a.rams[addr.ContextID]; ok {
 		var err error
 		if s.maps, err = g.mapInto(&s.ram); err != nil {

@@ -56,7 +56,7 @@ func TestInsideKernelVsock(t *testing.T) {
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		if p := s.Peer(); p.CID != vsock.Local || p.Transport != "vsock" {
+		if p := s.Identity(); p.CID != vsock.Local || p.Transport != "vsock" {
 			t.Errorf("peer %+v", p)
 		}
 		s.Watch(func(rs queues.Regions) {
@@ -207,7 +207,7 @@ func TestRefusedGuestLeavesTheOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := s.Peer(); p.CID != 8 {
+	if p := s.Identity(); p.CID != 8 {
 		t.Errorf("peer %+v", p)
 	}
 	if !stranger.closed || !broken.closed || good.closed {

@@ -250,8 +250,8 @@ func TestControlBlockOpensSessions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if one, ok := s.(queues.Bound); !ok || one.Function() != function || s.Peer().CID != v.CID() {
-			t.Errorf("%T of %v", s, s.Peer())
+		if one, ok := s.(queues.Bound); !ok || one.Function() != function || s.Identity().CID != v.CID() {
+			t.Errorf("%T of %v", s, s.Identity())
 		}
 		s.Watch(func(rs queues.Regions) {
 			if !memoryOf(rs).Contains(vhosttest.FreeBase, 4096) {

@@ -21,8 +21,8 @@ type Attachment interface {
 // Session is the control stream of one attached guest, with the guest's memory.
 type Session interface {
 	net.Conn
-	// Peer returns the identity of the other end, as the transport guarantees it.
-	Peer() Peer
+	// Identity returns who is at the other end, as the transport guarantees it.
+	Identity() Identity
 	// Watch calls f at once with the guest's current memory, and again before each change takes
 	// effect. When f returns, mappings that the new list does not contain may be unmapped. f must
 	// be quick, because the guest may wait for it. The mappings belong to the session. Calls of f
@@ -83,8 +83,8 @@ type AdminHolder interface {
 // InProcess is the transport of drivers that run in the NIC's own process.
 const InProcess = "in-process"
 
-// Peer identifies a guest.
-type Peer struct {
+// Identity says which guest is at the other end.
+type Identity struct {
 	Transport string // "vhost-user", "vfio-user", "vsock", "unix" or InProcess
 	CID       uint32 // vsock context id, or the guest's number on "vfio-user"; 0 on "unix" and InProcess
 	PID, UID  int    // of the process on "unix" and InProcess; else 0

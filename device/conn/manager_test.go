@@ -255,7 +255,7 @@ func TestAManagerKeepsTheQuotaOfCIDs(t *testing.T) {
 func TestNewsOfKeysAndPortsIsPassedOn(t *testing.T) {
 	sides := newSides(t)
 	a, b := sides[0], sides[1]
-	if err := a.CM.SetPorts([]cm.Port{{Tenant: 7, Addr: gid(1, 0), Function: function(1, 0), MTU: 1500}}); err != nil {
+	if err := a.CM.SetPorts([]cm.PortAddress{{Tenant: 7, Addr: gid(1, 0), Function: function(1, 0), MTU: 1500}}); err != nil {
 		t.Fatal(err)
 	}
 	sa, _ := a.RxSA(cm.Use{})

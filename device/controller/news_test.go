@@ -134,7 +134,7 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 		for _, a := range addrs {
 			f := uint32(host)<<16 | 1
 			hello.Endpoints = append(hello.Endpoints, cm.Endpoint{Tenant: tenant, GID: a, Function: f})
-			ports.Ports = append(ports.Ports, cm.Port{Tenant: tenant, Addr: a, Function: f, MTU: 1400})
+			ports.Ports = append(ports.Ports, cm.PortAddress{Tenant: tenant, Addr: a, Function: f, MTU: 1400})
 		}
 		m := n.mail(host)
 		m.Message(cm.Encode(&hello))

@@ -76,14 +76,14 @@ func (p *plain) describe(tenant uint32) {
 }
 
 // addresses lists the addresses that peers may send plain IP to.
-func (p *plain) addresses() (list []cm.Port) {
+func (p *plain) addresses() (list []cm.PortAddress) {
 	for _, fn := range slices.Sorted(maps.Keys(p.ports)) {
 		at := p.ports[fn]
 		if !at.Up {
 			continue
 		}
 		for _, a := range at.Addresses {
-			list = append(list, cm.Port{Tenant: at.Tenant, Addr: a.As16(), Function: fn, MTU: uint32(at.MTU)})
+			list = append(list, cm.PortAddress{Tenant: at.Tenant, Addr: a.As16(), Function: fn, MTU: uint32(at.MTU)})
 		}
 	}
 	return list

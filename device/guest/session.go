@@ -21,7 +21,7 @@ const Features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.F
 // queues.Session is one; so is anything else that has memory. A Guest that is also a queues.Ringer
 // may use doorbells and interrupts in shared memory.
 type Guest interface {
-	Peer() queues.Peer
+	Identity() queues.Identity
 	// Watch works like queues.Session's.
 	Watch(f func(queues.Regions)) (stop func())
 }
@@ -38,7 +38,7 @@ type NIC interface {
 	// Find returns the shard of the function that a driver asks for, and the function's number.
 	// Where the driver leaves the choice, that is a free function meant for this driver, if there
 	// is one.
-	Find(number uint32, attachment string, p queues.Peer) (Shard, uint32)
+	Find(number uint32, attachment string, p queues.Identity) (Shard, uint32)
 	// MemoryIs records how much memory the guest of a session has; 0: the session has ended.
 	MemoryIs(s *Session, bytes uint64)
 }
@@ -107,10 +107,10 @@ func Open(nic NIC, g Guest, from Key, attachment string, m *abi.Hello, ch Channe
 	if no != nil {
 		return nil, no
 	}
-	shard, number := nic.Find(number, attachment, g.Peer())
+	shard, number := nic.Find(number, attachment, g.Identity())
 	s := &Session{From: from, nic: nic, shard: shard, guest: g}
 	s.b = shard.Guests().Bind(&Binding{
-		Peer: g.Peer(), Attached: attachment, Driver: abi.Text(m.Driver[:]), Features: m.Features, Channel: ch,
+		Peer: g.Identity(), Attached: attachment, Driver: abi.Text(m.Driver[:]), Features: m.Features, Channel: ch,
 	}, s.breach)
 	s.in = inbox.NewMailbox(shard.Inbox(), maxRequests, s.b.handle)
 	s.in.Merge = mergeDoorbell

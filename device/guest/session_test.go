@@ -45,7 +45,7 @@ func (tied) Function() uint32 { return 0x03_2005 }
 
 // TestAGuestIsNamedByItsCID checks that a guest is named by its CID, and a process by its PID.
 func TestAGuestIsNamedByItsCID(t *testing.T) {
-	for want, p := range map[string]queues.Peer{
+	for want, p := range map[string]queues.Identity{
 		"vsock guest 3": {Transport: "vsock", CID: 3, PID: 9}, "unix process 9": {Transport: "unix", PID: 9},
 	} {
 		if got := Name(p); got != want {

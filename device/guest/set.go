@@ -163,7 +163,7 @@ func (s *Set) Show() {
 // Binding connects a function with its driver while the driver's session lasts. It belongs to the
 // shard's thread.
 type Binding struct {
-	Peer     queues.Peer
+	Peer     queues.Identity
 	Attached string // name of the attachment that the driver came through
 	Driver   string // the name that the driver gives itself
 	Features uint64 // features in use
@@ -310,7 +310,7 @@ func (b *Binding) BrokeEvents(vector int, index uint32, err error) {
 }
 
 // Name describes a driver, for logs.
-func Name(p queues.Peer) string {
+func Name(p queues.Identity) string {
 	if p.CID != 0 {
 		return fmt.Sprintf("%s guest %d", p.Transport, p.CID)
 	}

@@ -74,10 +74,10 @@ func (s *Stream) End() {
 func (s *Stream) Serve() {
 	defer s.conn.Close()
 	if err := s.hello(); err != nil {
-		s.cfg.Log("guest refused", "attachment", s.cfg.Attachment, "guest", Name(s.conn.Peer()), "reason", err)
+		s.cfg.Log("guest refused", "attachment", s.cfg.Attachment, "guest", Name(s.conn.Identity()), "reason", err)
 		return
 	}
-	who := []any{"function", s.session.Name(), "guest", Name(s.conn.Peer())}
+	who := []any{"function", s.session.Name(), "guest", Name(s.conn.Identity())}
 	s.cfg.Log("guest attached", append(who, "driver", s.session.Driver())...)
 	var writer sync.WaitGroup
 	writer.Go(s.write)

@@ -33,7 +33,7 @@ func (b *Binding) taped(f *Device) {
 
 // attached is what the tape says of a driver.
 type attached struct {
-	Peer     queues.Peer
+	Peer     queues.Identity
 	Attached string
 	Driver   string
 	Features uint64

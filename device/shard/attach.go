@@ -40,7 +40,7 @@ func taken(id pfvf.ID, by *guest.Binding) string {
 
 // Assigned returns the first free function that is assigned to a guest, 0 if there is none. It is
 // called on the shard's thread.
-func (s *Shard) Assigned(attachment string, p queues.Peer) pfvf.ID {
+func (s *Shard) Assigned(attachment string, p queues.Identity) pfvf.ID {
 	f, st, _ := s.funcs.choose(abi.FunctionAssigned, attachment, p)
 	if st != abi.StatusOK || f.Driver() != nil {
 		return 0
@@ -50,7 +50,7 @@ func (s *Shard) Assigned(attachment string, p queues.Peer) pfvf.ID {
 
 // choose returns the function that a guest asks for, if it is assigned to that guest. Host 0 in the
 // number means this NIC, as a guest need not know its number.
-func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*member, abi.Status, string) {
+func (fs *functionSet) choose(number uint32, attach string, p queues.Identity) (*member, abi.Status, string) {
 	if number != abi.FunctionAssigned {
 		id := pfvf.ID(number)
 		if number <= pfvf.MaxID && id.Host() == 0 {
@@ -86,7 +86,7 @@ func (fs *functionSet) choose(number uint32, attach string, p queues.Peer) (*mem
 // assignedTo reports whether the configuration gives the function to this guest: by its CID, which
 // the transport vouches for, or by the name of the unix attachment that it came through. A function
 // with a service is the NIC's own.
-func (f *member) assignedTo(attach string, p queues.Peer) bool {
+func (f *member) assignedTo(attach string, p queues.Identity) bool {
 	g := f.cfg.Guest
 	switch {
 	case p.Transport == queues.InProcess:

@@ -31,7 +31,7 @@ func TestUnassignedFunctions(t *testing.T) {
 		t.Fatalf("%d functions", n.members.len())
 	}
 	for vf, want := range map[uint32]abi.Status{1: abi.StatusDenied, 4: abi.StatusDenied, 5: abi.StatusNotFound, 4095: abi.StatusNotFound} {
-		if _, st, _ := s.funcs.choose(vf, "", queues.Peer{}); st != want {
+		if _, st, _ := s.funcs.choose(vf, "", queues.Identity{}); st != want {
 			t.Errorf("VF %d: %s, want %s", vf, st, want)
 		}
 	}
@@ -65,7 +65,7 @@ func TestAssignedTo(t *testing.T) {
 		{&config.Guest{}, "", 0, false},
 	} {
 		f := &member{cfg: config.Function{Guest: tc.guest}}
-		if got := f.assignedTo(tc.attach, queues.Peer{CID: tc.cid}); got != tc.is {
+		if got := f.assignedTo(tc.attach, queues.Identity{CID: tc.cid}); got != tc.is {
 			t.Errorf("%+v, a guest with id %d on %q: %t", tc.guest, tc.cid, tc.attach, got)
 		}
 	}

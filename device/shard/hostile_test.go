@@ -47,7 +47,7 @@ func newHostile(t testing.TB, w *hostileWorld) *hostile {
 }
 
 // Peer implements guest.Guest.
-func (h *hostile) Peer() queues.Peer { return h.d.Peer() }
+func (h *hostile) Identity() queues.Identity { return h.d.Identity() }
 
 // Watch implements guest.Guest.
 func (h *hostile) Watch(f func(queues.Regions)) (stop func()) { return h.d.Watch(f) }

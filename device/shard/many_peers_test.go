@@ -68,7 +68,7 @@ peers:
 			a, fn := addressOf(i, f), uint32(7<<16|f+1)
 			gid := netip.AddrFrom16(a.As16()).As16()
 			hello.Endpoints = append(hello.Endpoints, cm.Endpoint{Tenant: 7, GID: gid, Function: fn})
-			ports.Ports = append(ports.Ports, cm.Port{Tenant: 7, Addr: gid, Function: fn, MTU: 1400})
+			ports.Ports = append(ports.Ports, cm.PortAddress{Tenant: 7, Addr: gid, Function: fn, MTU: 1400})
 		}
 		mail := m.core.Peers.Find(fmt.Sprintf("peer-%d", i)).Mail
 		mail.Up()

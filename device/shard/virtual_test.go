@@ -514,7 +514,7 @@ func (d *driver) attach(g guest.Guest, features uint64, end func(error)) {
 }
 
 // Peer implements guest.Guest.
-func (d *driver) Peer() queues.Peer { return queues.Peer{Transport: "unix", PID: 1} }
+func (d *driver) Identity() queues.Identity { return queues.Identity{Transport: "unix", PID: 1} }
 
 // Watch implements guest.Guest.
 func (d *driver) Watch(f func(queues.Regions)) (stop func()) {
@@ -529,7 +529,7 @@ type virtualNIC struct {
 	nic int
 }
 
-func (d virtualNIC) Find(number uint32, _ string, _ queues.Peer) (guest.Shard, uint32) {
+func (d virtualNIC) Find(number uint32, _ string, _ queues.Identity) (guest.Shard, uint32) {
 	for _, s := range d.v.nics[d.nic] {
 		if s.funcs.members.get(pfvf.ID(number)) != nil {
 			return virtualShard{s, d.v}, number

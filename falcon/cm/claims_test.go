@@ -34,10 +34,10 @@ func claimWorld(t *testing.T) *Manager {
 func say(t *testing.T, m *Manager, h PeerID, addrs ...[16]byte) {
 	t.Helper()
 	hello := Hello{Host: HostID(h), Instance: uint64(h)}
-	var ports []Port
+	var ports []PortAddress
 	for _, a := range addrs {
 		hello.Endpoints = append(hello.Endpoints, Endpoint{7, a, fnOf(h, 1), 0})
-		ports = append(ports, Port{7, a, fnOf(h, 1), 1432})
+		ports = append(ports, PortAddress{7, a, fnOf(h, 1), 1432})
 	}
 	if err := m.Receive(0, h, Encode(&hello)); err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func holder(t *testing.T, m *Manager, addr [16]byte) (h PeerID) {
 	}
 	var by PeerID
 	for _, p := range []PeerID{2, 3} {
-		if slices.ContainsFunc(m.PortsOf(p), func(e Port) bool { return e.Addr == addr }) {
+		if slices.ContainsFunc(m.PortsOf(p), func(e PortAddress) bool { return e.Addr == addr }) {
 			if by != 0 {
 				t.Fatalf("%x is a port of hosts %d and %d", addr, by, p)
 			}

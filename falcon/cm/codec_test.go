@@ -113,7 +113,7 @@ func samples() map[string]Message {
 		"rekeyreq":       &REKEYREQ{7, ClassGateway, 0, 0},
 		"bye":            &BYE{},
 		"ports-none":     &PORTS{},
-		"ports":          &PORTS{[]Port{{7, gid4(10, 0, 0, 2), 0x020001, 1432}, {8, [16]byte(seq(0xa0, 16)), 0x020102, 8932}}},
+		"ports":          &PORTS{[]PortAddress{{7, gid4(10, 0, 0, 2), 0x020001, 1432}, {8, [16]byte(seq(0xa0, 16)), 0x020102, 8932}}},
 	}
 }
 
@@ -305,8 +305,8 @@ func TestTheLargestAndSmallestValidValuesAreTaken(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]*PORTS{
-		"as many as there may be": {make([]Port, MaxPorts)}, "one more": {make([]Port, MaxPorts+1)},
-		"the last function": {[]Port{{Function: max24}}}, "one after it": {[]Port{{Function: max24 + 1}}},
+		"as many as there may be": {make([]PortAddress, MaxPorts)}, "one more": {make([]PortAddress, MaxPorts+1)},
+		"the last function": {[]PortAddress{{Function: max24}}}, "one after it": {[]PortAddress{{Function: max24 + 1}}},
 	} {
 		_, err := Parse[PORTS](Encode(m))
 		if want := strings.HasPrefix(name, "one"); (err != nil) != want {

@@ -402,16 +402,16 @@ func (r Refused) String() string {
 type portBook struct {
 	peers  *peers
 	out    *outbox
-	ports  []Port // ours
-	claims claims[Port]
+	ports  []PortAddress // ours
+	claims claims[PortAddress]
 }
 
 func newPortBook(p *peers, out *outbox) *portBook {
-	return &portBook{peers: p, out: out, claims: newClaims[Port](p, out)}
+	return &portBook{peers: p, out: out, claims: newClaims[PortAddress](p, out)}
 }
 
 // set replaces our ports, and informs the peers that are up.
-func (b *portBook) set(local []Port) error {
+func (b *portBook) set(local []PortAddress) error {
 	if err := b.checkPorts(local); err != nil {
 		return err
 	}
@@ -425,7 +425,7 @@ func (b *portBook) set(local []Port) error {
 }
 
 // checkPorts reports whether set would succeed.
-func (b *portBook) checkPorts(local []Port) error {
+func (b *portBook) checkPorts(local []PortAddress) error {
 	for _, e := range local {
 		if e.Function > max24 || HostID(e.Function>>16) != b.peers.self.host {
 			return fmt.Errorf("cm: port of function %#06x, which is not of host %d: %w", e.Function, b.peers.self.host, ErrInvalid)
@@ -440,14 +440,14 @@ func (b *portBook) checkPorts(local []Port) error {
 }
 
 // portsTellable reports whether a peer can be told of these ports.
-func (p *peer) portsTellable(local []Port) error {
+func (p *peer) portsTellable(local []PortAddress) error {
 	if n := len(p.shared(local)); n > MaxPorts {
 		return fmt.Errorf("cm: %d addresses of ports in the tenants shared with NIC %s, at most %d: %w", n, p.Name, MaxPorts, ErrLimit)
 	}
 	return nil
 }
 
-func (p *peer) shared(all []Port) (list []Port) {
+func (p *peer) shared(all []PortAddress) (list []PortAddress) {
 	for _, e := range all {
 		if p.tenants[e.Tenant] {
 			list = append(list, e)
@@ -468,11 +468,11 @@ func (b *portBook) tell(p *peer) {
 }
 
 // learn replaces a peer's ports.
-func (b *portBook) learn(p *peer, said []Port) {
+func (b *portBook) learn(p *peer, said []PortAddress) {
 	p.said.ports = said
-	list := make([]told[Port], len(said))
+	list := make([]told[PortAddress], len(said))
 	for i := range said {
-		list[i] = told[Port]{Address{said[i].Tenant, said[i].Addr}, said[i].Function, said[i]}
+		list[i] = told[PortAddress]{Address{said[i].Tenant, said[i].Addr}, said[i].Function, said[i]}
 	}
 	refused, others := b.claims.learn(p, list)
 	p.refuse(b.out, &p.refused.ports, refused)
@@ -487,7 +487,7 @@ func (b *portBook) changed(list []*peer) {
 }
 
 // of lists the ports of a peer.
-func (b *portBook) of(p *peer) (list []Port) {
-	b.claims.has(p, func(_ Address, what Port) { list = append(list, what) })
+func (b *portBook) of(p *peer) (list []PortAddress) {
+	b.claims.has(p, func(_ Address, what PortAddress) { list = append(list, what) })
 	return list
 }

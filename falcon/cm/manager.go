@@ -264,13 +264,13 @@ func (m *Manager) Offered(tenant uint32, gid [16]byte) (by PeerID, ok bool) {
 // SetPorts sets the ports of this NIC, replacing earlier ones, and informs the peers that are up.
 // Errors: ErrInvalid for a function of another host, ErrLimit if more than MaxPorts would be
 // announced to one peer; then nothing changes.
-func (m *Manager) SetPorts(local []Port) error { return m.ports.set(local) }
+func (m *Manager) SetPorts(local []PortAddress) error { return m.ports.set(local) }
 
 // CheckPorts reports whether SetPorts would succeed.
-func (m *Manager) CheckPorts(local []Port) error { return m.ports.checkPorts(local) }
+func (m *Manager) CheckPorts(local []PortAddress) error { return m.ports.checkPorts(local) }
 
 // PortsOf lists the ports of a peer that it announced and has.
-func (m *Manager) PortsOf(id PeerID) []Port {
+func (m *Manager) PortsOf(id PeerID) []PortAddress {
 	if p := m.peers.byID[id]; p != nil {
 		return m.ports.of(p)
 	}

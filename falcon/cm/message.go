@@ -273,9 +273,9 @@ func (m *Hello) read(d *decoder) {
 	}
 }
 
-// Port says that a function's Ethernet port has an address in a tenant. Plain IP for the address
+// PortAddress says that a function's Ethernet port has an address in a tenant. Plain IP for the address
 // goes to the NIC that announced it.
-type Port struct {
+type PortAddress struct {
 	Tenant   uint32
 	Addr     [16]byte // IPv4 as IPv4-mapped, like a GID
 	Function uint32   // host 8 | PF 4 | VF 12
@@ -291,7 +291,7 @@ const MaxPorts = 2048
 //
 //	count 16 | reserved 16 | count × { tenant 32 | address 128 | function 32 | MTU 32 }
 type PORTS struct {
-	Ports []Port // at most MaxPorts
+	Ports []PortAddress // at most MaxPorts
 }
 
 const portLen = 28
@@ -312,7 +312,7 @@ func (m *PORTS) append(b []byte) []byte {
 
 func (m *PORTS) read(d *decoder) {
 	for range d.count("ports", MaxPorts, portLen) {
-		m.Ports = append(m.Ports, Port{Tenant: d.u32(), Addr: d.gid(), Function: d.u24("function"), MTU: d.u32()})
+		m.Ports = append(m.Ports, PortAddress{Tenant: d.u32(), Addr: d.gid(), Function: d.u24("function"), MTU: d.u32()})
 	}
 }
 

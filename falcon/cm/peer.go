@@ -21,7 +21,7 @@ type peer struct {
 
 	said struct { // its last announcement, which other rules may judge otherwise (Manager.ChangePeer)
 		functions []Endpoint
-		ports     []Port
+		ports     []PortAddress
 	}
 	told    bool // ports of ours were announced to it
 	refused struct{ functions, ports Refused }

@@ -57,7 +57,7 @@ func outputs(m *Manager) (list []Output) {
 	return list
 }
 
-func tell(t *testing.T, m *Manager, h PeerID, ports ...Port) {
+func tell(t *testing.T, m *Manager, h PeerID, ports ...PortAddress) {
 	t.Helper()
 	msg := PORTS{ports}
 	if err := m.Receive(0, h, Encode(&msg)); err != nil {
@@ -69,7 +69,7 @@ var addr1, addr2 = gid4(10, 0, 0, 1), gid4(10, 0, 0, 2)
 
 func TestPortsAreTold(t *testing.T) {
 	m := portWorld(t)
-	if err := m.SetPorts([]Port{{7, addr1, 0x010001, 1432}, {8, addr1, 0x010002, 1432}}); err != nil {
+	if err := m.SetPorts([]PortAddress{{7, addr1, 0x010001, 1432}, {8, addr1, 0x010002, 1432}}); err != nil {
 		t.Fatal(err)
 	}
 	said := map[PeerID]int{}
@@ -94,23 +94,23 @@ func TestPortsAreTold(t *testing.T) {
 	if o := outputs(m); len(o) != 2 || len(o[0].Msg) != headerLen+4 {
 		t.Errorf("%+v", o)
 	}
-	if err := m.SetPorts([]Port{{7, addr1, 0x020001, 1432}}); !errors.Is(err, ErrInvalid) {
+	if err := m.SetPorts([]PortAddress{{7, addr1, 0x020001, 1432}}); !errors.Is(err, ErrInvalid) {
 		t.Error("a port of another host:", err)
 	}
-	if err := m.SetPorts(make([]Port, MaxPorts+1)); !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrLimit) {
+	if err := m.SetPorts(make([]PortAddress, MaxPorts+1)); !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrLimit) {
 		t.Error("too many:", err)
 	}
 }
 
 func TestPortsAreLearned(t *testing.T) {
 	m := portWorld(t)
-	tell(t, m, 2, Port{7, addr1, 0x020001, 1432}, Port{8, addr1, 0x020001, 1432})
+	tell(t, m, 2, PortAddress{7, addr1, 0x020001, 1432}, PortAddress{8, addr1, 0x020001, 1432})
 	if n := len(m.PortsOf(2)); n != 2 {
 		t.Fatalf("%d ports", n)
 	}
 	before := m.Stats()
 	// Another tenant's, another host's, and what peer 2 has already.
-	tell(t, m, 3, Port{8, addr2, 0x030001, 1432}, Port{7, addr2, 0x020001, 1432}, Port{7, addr1, 0x030001, 1432}, Port{7, addr2, 0x030001, 1432})
+	tell(t, m, 3, PortAddress{8, addr2, 0x030001, 1432}, PortAddress{7, addr2, 0x020001, 1432}, PortAddress{7, addr1, 0x030001, 1432}, PortAddress{7, addr2, 0x030001, 1432})
 	if got := m.PortsOf(3); len(got) != 1 || got[0].Addr != addr2 {
 		t.Errorf("%+v", got)
 	}
@@ -144,12 +144,12 @@ func TestPortsAreLearned(t *testing.T) {
 // can be offered.
 func TestAsManyAddressesAsAllowedCanBeOffered(t *testing.T) {
 	_, a, _ := two(t, nil)
-	endpoints, ports := make([]Endpoint, MaxEndpoints+1), make([]Port, MaxPorts+1)
+	endpoints, ports := make([]Endpoint, MaxEndpoints+1), make([]PortAddress, MaxPorts+1)
 	for i := range endpoints {
 		endpoints[i] = Endpoint{7, gid4(10, 9, byte(i>>8), byte(i)), fnOf(1, 0), 0}
 	}
 	for i := range ports {
-		ports[i] = Port{Tenant: 7, Addr: gid4(10, 8, byte(i>>8), byte(i)), Function: fnOf(1, 0)}
+		ports[i] = PortAddress{Tenant: 7, Addr: gid4(10, 8, byte(i>>8), byte(i)), Function: fnOf(1, 0)}
 	}
 	if err := a.m.CheckEndpoints(endpoints); !errors.Is(err, ErrLimit) {
 		t.Errorf("%d functions: %v", len(endpoints), err)
@@ -161,13 +161,13 @@ func TestAsManyAddressesAsAllowedCanBeOffered(t *testing.T) {
 	if err := errors.Join(a.m.CheckEndpoints(endpoints), a.m.CheckPorts(ports)); err != nil {
 		t.Error(err)
 	}
-	if err := a.m.CheckPorts([]Port{{Tenant: 7, Function: 1<<24 | fnOf(1, 0)}}); !errors.Is(err, ErrInvalid) {
+	if err := a.m.CheckPorts([]PortAddress{{Tenant: 7, Function: 1<<24 | fnOf(1, 0)}}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a port of a function of 25 bits: %v", err)
 	}
 	last := fnOf(255, 0xffff)
 	w := newWorld(t.Fatalf)
 	m := w.add(255, 2).m
-	if err := errors.Join(m.CheckEndpoints([]Endpoint{{7, gidOf(1, 0), last, 0}}), m.CheckPorts([]Port{{Tenant: 7, Function: last}})); err != nil {
+	if err := errors.Join(m.CheckEndpoints([]Endpoint{{7, gidOf(1, 0), last, 0}}), m.CheckPorts([]PortAddress{{Tenant: 7, Function: last}})); err != nil {
 		t.Errorf("the last function there is: %v", err)
 	}
 }
@@ -176,7 +176,7 @@ func TestAsManyAddressesAsAllowedCanBeOffered(t *testing.T) {
 // is not told that there are none.
 func TestAPeerThatWasToldOfNoPortsIsNotToldThatThereAreNone(t *testing.T) {
 	m := portWorld(t)
-	said := func(ports ...Port) (to []PeerID) {
+	said := func(ports ...PortAddress) (to []PeerID) {
 		t.Helper()
 		if err := m.SetPorts(ports); err != nil {
 			t.Fatal(err)
@@ -187,11 +187,11 @@ func TestAPeerThatWasToldOfNoPortsIsNotToldThatThereAreNone(t *testing.T) {
 		return to
 	}
 	for i, step := range []struct {
-		ports []Port
+		ports []PortAddress
 		want  []PeerID
 	}{
 		{nil, nil},
-		{[]Port{{8, addr1, 0x010001, 1432}}, []PeerID{2}}, // of a tenant that 3 does not share
+		{[]PortAddress{{8, addr1, 0x010001, 1432}}, []PeerID{2}}, // of a tenant that 3 does not share
 		{nil, []PeerID{2}},
 		{nil, nil},
 	} {

@@ -56,9 +56,10 @@
 //
 // The guest and the peer are hostile. Queue entries are copied once and the copy is checked. Every
 // access to guest memory goes through queues.Area, which turns a fault into an error. Numbers and
-// keys have generations and belong to one function; keys, which peers use, cannot be guessed. A driver that breaks the rules of a queue loses
-// that queue and is told which rule it broke (Owner.Broke). An invalid request fails its queue
-// pair. Fixed limits bound what a queue pair has in flight.
+// keys have generations and belong to one function. Peers use keys, so these cannot be guessed. A
+// driver that breaks the rules of a queue loses that queue and is told which rule it broke
+// (Owner.Broke). An invalid request fails its queue pair. Fixed limits bound what a queue pair has
+// in flight.
 //
 // # Ownership and time
 //
