@@ -219,7 +219,7 @@ func TestRouterForwardsWhileAHopIsLeft(t *testing.T) {
 			}
 			packets := n.send(hop(), Offload{})
 			n.output()
-			if n.g.FromFunction(n.a, hop(), &n.fwd) {
+			if n.g.FromFunction(n.a, hop(), FunctionWork{}, &n.fwd) {
 				packets = append(packets, n.fwd.Next())
 			}
 			if (len(packets) == 2) != (tc.after != 0) || tc.after == 0 && n.a.Drops[DropTTL] != 2 {

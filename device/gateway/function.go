@@ -93,23 +93,27 @@ func (p *Endpoint) forges(packet []byte, h *header) bool {
 	}
 }
 
-// FromFunction takes a packet that a port's function sent, not its guest. frame has room for an
-// Ethernet header in front of it. It works like FromPort, but sends no ICMP errors: the transport
-// detects losses itself.
-func (g *Gateway) FromFunction(p *Endpoint, frame []byte, f *Forward) (forward bool) {
+// FromFunction takes a packet that a port's function sent, not its guest, with the offload work that
+// its transport left. frame has room for an Ethernet header in front of it. It works like FromPort,
+// but sends no ICMP errors: the transport detects losses itself.
+func (g *Gateway) FromFunction(p *Endpoint, frame []byte, work FunctionWork, f *Forward) (forward bool) {
 	defer g.survive(p, g.mark(), frame)
 	f.Tunnel, f.peers = nil, nil
-	if why := g.fromFunction(p, frame, f); why != none {
+	if why := g.fromFunction(p, frame, work, f); why != none {
 		g.stats.drop(p, why)
 		return false
 	}
 	return f.Tunnel != nil
 }
 
-func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
+func (g *Gateway) fromFunction(p *Endpoint, frame []byte, work FunctionWork, f *Forward) Reason {
 	b := frame[ethLen:]
 	h, why := parseIP(b)
 	if why != none {
+		return why
+	}
+	off := work.offload(&h)
+	if why = off.checkAgainst(b, &h); why != none {
 		return why
 	}
 	if h.dst.IsMulticast() {
@@ -121,7 +125,7 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
 		return DropPortDown
 	case !ok, w.to.Kind == ToRouter:
 		return DropNoRoute
-	case h.total > w.to.MTU:
+	case !off.fits(b, &h, w.to.MTU):
 		return DropTooBig
 	case !p.network.onLink(h.dst): // routed between subnets
 		if h.ttl <= 1 {
@@ -130,20 +134,42 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, f *Forward) Reason {
 		h.decrement(b)
 	}
 	if w.to.Kind == ToPeer {
-		f.start(b, h, Offload{}, w.to.MTU, false)
+		f.start(b, h, off, w.to.MTU, false)
 		f.Tunnel = w.tunnel
 		return none
 	}
+	g.stats.Local++
 	if w.port == p {
-		g.stats.Local++
-		if !p.takes(b, &h, Offload{}) {
+		if !p.takes(b, &h, off) {
 			return DropHairpin
 		}
 		return none
 	}
+	if off.gso() != GSONone {
+		off.Size = uint16(min(int(off.Size), w.to.MTU-l4Headers(b, &h)))
+	}
 	binary.BigEndian.PutUint16(frame[12:], h.etherType())
-	g.stats.Local++
-	return g.toPort(p.Function, &w.to, w.port, frame, nil, &h, Offload{})
+	return g.toPort(p.Function, &w.to, w.port, frame, nil, &h, off)
+}
+
+// FunctionWork is the work that a function's TCP left.
+type FunctionWork struct {
+	Unsummed bool // the checksum is that of the pseudo header alone
+	Segment  int  // bytes of data of each segment that the packet stands for; 0: it is one
+}
+
+// offload returns the work as the sender of a frame would have left it.
+func (w FunctionWork) offload(h *header) (off Offload) {
+	if w.Unsummed {
+		off = Offload{NeedsCsum: true, CsumStart: uint16(ethLen + h.l4), CsumOffset: tcpCheckAt}
+	}
+	if w.Segment > 0 {
+		off.Size, off.GSO = uint16(w.Segment), GSOTCP4
+		if h.v6 {
+			off.GSO = GSOTCP6
+		}
+	}
+	return off
 }
 
 // PathMTU returns the longest packet that the path from an endpoint to an address carries; 0: there

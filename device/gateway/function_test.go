@@ -142,7 +142,7 @@ func TestRoCEOfFunctionsIsRouted(t *testing.T) {
 			n.g.routes.Learn(2, nil)
 		}
 		configure(n.g, n.a, n.a.EndpointConfig, !tc.down)
-		tunnel := n.g.FromFunction(n.a, ofFunction(t, tc.to, tc.n), &n.fwd)
+		tunnel := n.g.FromFunction(n.a, ofFunction(t, tc.to, tc.n), FunctionWork{}, &n.fwd)
 		out := n.output()
 		if tunnel != tc.tunnel || len(out) != tc.port || received != tc.received {
 			t.Errorf("%s: tunnel %t, %d frames for ports, received %d times", name, tunnel, len(out), received)
@@ -156,7 +156,7 @@ func TestRoCEOfFunctionsIsRouted(t *testing.T) {
 		}
 	}
 	n := newNet(t)
-	if n.g.FromFunction(n.a, ofFunction(t, ipA, 100), &n.fwd); n.a.Drops[DropHairpin] != 1 {
+	if n.g.FromFunction(n.a, ofFunction(t, ipA, 100), FunctionWork{}, &n.fwd); n.a.Drops[DropHairpin] != 1 {
 		t.Errorf("to itself, which takes none: %v", n.g.Stats().Reasons)
 	}
 }
@@ -232,6 +232,60 @@ func TestASetOfPortsIsTheFunctionsOwn(t *testing.T) {
 		n.send(tcp(ipA, ipB, 5000, 6000), Offload{})
 		if (n.a.Drops[DropForged] > forged) != own {
 			t.Errorf("own %t: %d forged", own, n.a.Drops[DropForged]-forged)
+		}
+	}
+}
+
+// TestPacketsOfAFunctionMayStandForSeveral: a packet that a function's TCP left uncut, with its checksum open, goes to a
+// peer as packets that fit the path, to a port with its offload, and to a function whole with a right checksum. One
+// whose segments cannot fit is dropped.
+func TestPacketsOfAFunctionMayStandForSeveral(t *testing.T) {
+	const data, size = 60_000, 1300
+	for _, v6 := range []bool{false, true} {
+		from, peer, port := ipA, ipC, ipB
+		if v6 {
+			from, peer, port = v6A, v6C, v6B
+		}
+		n, work := newNet(t), FunctionWork{Unsummed: true, Segment: size}
+		f, _ := whole(t, from, peer, layers.IPProtocolTCP, 0, data, size, 0)
+		sent := bytes.Clone(f)
+		if !n.g.FromFunction(n.a, f, work, &n.fwd) {
+			t.Fatalf("not for the tunnel: %v", n.a.Drops)
+		}
+		var got []byte
+		for n.fwd.Left() {
+			b := n.fwd.Next()
+			if len(b) > tunnelMTU {
+				t.Errorf("%d bytes", len(b))
+			}
+			p := decode(t, append(bytes.Clone(f[:ethLen]), b...))
+			got = append(got, p.Layer(layers.LayerTypeTCP).LayerPayload()...)
+		}
+		if !bytes.Equal(got, sent[len(sent)-data:]) {
+			t.Errorf("%d bytes, which are others than were sent", len(got))
+		}
+		f, off := whole(t, from, port, layers.IPProtocolTCP, 0, data, size, 0)
+		n.g.FromFunction(n.a, f, work, &n.fwd)
+		if out := n.output(); len(out) != 1 || out[0].off != off {
+			t.Errorf("to a port: %+v, want %+v", out, off)
+		}
+		received := 0
+		c := n.b.EndpointConfig
+		if v6 {
+			slices.Reverse(c.Addresses)
+		}
+		configure(n.g, n.b, c, true)
+		n.b.SetFunction(Claim{Protocol: protoTCP, Port: 443}, receiving(func(p []byte) {
+			decode(t, append(bytes.Clone(f[:ethLen]), p...))
+			received = len(p)
+		}))
+		f, _ = whole(t, from, port, layers.IPProtocolTCP, 0, data, size, 0)
+		if n.g.FromFunction(n.a, f, work, &n.fwd); received != len(f)-ethLen {
+			t.Errorf("to a function: %d bytes, want %d", received, len(f)-ethLen)
+		}
+		f, _ = whole(t, from, peer, layers.IPProtocolTCP, 0, data, size, 0)
+		if n.g.FromFunction(n.a, f, FunctionWork{Unsummed: true, Segment: 1}, &n.fwd) || n.a.Drops[DropOffload] != 1 {
+			t.Errorf("segments of a byte: %v", n.a.Drops)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestGroupFromFunction(t *testing.T) {
 	received := n.receive()
 	f := roce4(t, &layers.IPv4{Version: 4, IHL: 5, TTL: 1, SrcIP: ipA.AsSlice(), DstIP: group4.AsSlice()}, rocePort)
 	var peers []cm.PeerID
-	for more := n.g.FromFunction(n.a, f, &n.fwd); more; more = n.fwd.NextCopy() {
+	for more := n.g.FromFunction(n.a, f, FunctionWork{}, &n.fwd); more; more = n.fwd.NextCopy() {
 		peers = append(peers, n.fwd.Tunnel.Peer)
 		if p := n.fwd.Next(); !bytes.Equal(p, f[ethLen:]) {
 			t.Errorf("peer %d gets % x", n.fwd.Tunnel.Peer, p)
@@ -62,11 +62,11 @@ func TestGroupFromFunction(t *testing.T) {
 		t.Errorf("peers %v, received here %v", peers, *received)
 	}
 	n.b.SetFunction(roceClaim, nil) // its guest speaks for itself, and hears nothing of groups
-	n.g.FromFunction(n.a, f, &n.fwd)
+	n.g.FromFunction(n.a, f, FunctionWork{}, &n.fwd)
 	if out := n.output(); len(out) != 0 || *received != [2]int{2, 1} {
 		t.Errorf("%d frames for ports, received %v", len(out), *received)
 	}
-	if n.fwd.NextCopy(); n.g.FromFunction(n.a, roce4(t, ip4(ipA, ipC, 0), rocePort), &n.fwd) && n.fwd.NextCopy() {
+	if n.fwd.NextCopy(); n.g.FromFunction(n.a, roce4(t, ip4(ipA, ipC, 0), rocePort), FunctionWork{}, &n.fwd) && n.fwd.NextCopy() {
 		t.Error("a packet to one host has copies")
 	}
 }
@@ -86,7 +86,7 @@ func TestGroupKeepsToThePathOfEachPeer(t *testing.T) {
 		n.g.routes.Learn(4, []Address{{7, addr("10.0.0.6"), 0x040001, c.mtu[1]}})
 		before := n.g.Stats().Reasons[DropTooBig]
 		var peers []cm.PeerID
-		for more := n.g.FromFunction(n.a, f, &n.fwd); more; more = n.fwd.NextCopy() {
+		for more := n.g.FromFunction(n.a, f, FunctionWork{}, &n.fwd); more; more = n.fwd.NextCopy() {
 			peers = append(peers, n.fwd.Tunnel.Peer)
 		}
 		if missed := n.g.Stats().Reasons[DropTooBig] - before; !slices.Equal(peers, c.peers) || missed != uint64(3-len(c.peers)) {
@@ -105,7 +105,7 @@ func TestGroupFollowsPorts(t *testing.T) {
 	says := func(what string, a, b, c int) {
 		t.Helper()
 		*received, third = [2]int{}, 0
-		for more := n.g.FromFunction(n.a, f, &n.fwd); more; more = n.fwd.NextCopy() {
+		for more := n.g.FromFunction(n.a, f, FunctionWork{}, &n.fwd); more; more = n.fwd.NextCopy() {
 			n.fwd.Next()
 		}
 		if *received != [2]int{a, b} || third != c {
@@ -262,7 +262,7 @@ func TestGroupOnOtherShards(t *testing.T) {
 	n.g.routes.SetPort(6, Place{Shard: 1, Tenant: 8, Addresses: addrs("10.0.0.6"), MTU: tunnelMTU, Up: true})
 	n.g.routes.SetPort(7, Place{Shard: 2, Tenant: 8, Addresses: addrs("10.0.0.7"), MTU: tunnelMTU, Up: true})
 	f := roce4(t, ip4(ipA, group4, 0), rocePort)
-	n.g.FromFunction(n.a, f, &n.fwd)
+	n.g.FromFunction(n.a, f, FunctionWork{}, &n.fwd)
 	if len(r.frames) != 1 || r.frames[0].shard != 1 || r.frames[0].function != 0 || !bytes.Equal(r.frames[0].frame[ethLen:], f[ethLen:]) {
 		t.Errorf("%d frames for other shards, %v", len(r.frames), n.g.Stats().Reasons)
 	}

@@ -148,6 +148,9 @@ func (f *Forward) Next() []byte {
 	return f.fragments.next()
 }
 
+// Left reports whether Next would return a further packet.
+func (f *Forward) Left() bool { return f.at >= 0 || len(f.fragments.packet) > 0 }
+
 // start begins with a packet. Its pieces must fit max; if split is true, longer ones are
 // fragmented.
 func (f *Forward) start(packet []byte, h header, off Offload, max int, split bool) {

@@ -69,7 +69,7 @@ func TestOuterClassIsTheInnerClass(t *testing.T) {
 				t.Errorf("plain IP, IPv6 %t, class %#x: %#x outside", v6, class, n.fwd.Class)
 			}
 			var f Forward
-			if !n.g.FromFunction(n.a, roce, &f) || f.Class != uint8(class) {
+			if !n.g.FromFunction(n.a, roce, FunctionWork{}, &f) || f.Class != uint8(class) {
 				t.Errorf("RoCEv2, IPv6 %t, class %#x: %#x outside", v6, class, f.Class)
 			}
 			n.g.FromTunnel(n.g.Tunnels.To(2, 7), back, uint8(class)&ecnMask)

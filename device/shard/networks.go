@@ -7,7 +7,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
-	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
@@ -41,8 +40,8 @@ type networks struct {
 	log     *loglimit.Log
 }
 
-// add adds the wires of an engine. wake wakes the shard when TCP has got something; effects are the shard's.
-func (ns *networks) add(of *rdma.Engine, wake func(), effects *effect.List) {
+// add adds the wires of an engine. wake wakes the shard when TCP has got something.
+func (ns *networks) add(of *rdma.Engine, wake func()) {
 	for _, n := range of.Networks() {
 		ns.all = append(ns.all, &network{Network: n})
 		if n.Kind.Groups {
@@ -50,9 +49,9 @@ func (ns *networks) add(of *rdma.Engine, wake func(), effects *effect.List) {
 		}
 	}
 	for _, w := range of.Streams() {
-		streams := &streams{wire: w, wake: wake, effects: effects, now: ns.now, log: ns.log, crc: ns.crc, ports: map[uint32]*streamPort{}}
+		streams := &streams{wire: w, wake: wake, now: ns.now, log: ns.log, crc: ns.crc, ports: map[uint32]*streamPort{}}
 		ns.streams = append(ns.streams, streams)
-		ns.all = append(ns.all, &network{Network: rdma.Network{Kind: w.Kind, Network: streams}})
+		ns.all = append(ns.all, &network{Network: rdma.Network{Kind: w.Kind, Network: streams}, streams: streams})
 	}
 }
 
@@ -226,6 +225,7 @@ func (ns *networks) transmit(now falcon.Time, out *plainOut) (more bool) {
 // network is one of the wires, with the packets that it is sending.
 type network struct {
 	rdma.Network
+	streams *streams       // nil: the wire has no streams
 	sending transport.Port // the port whose packet is being sealed, once for each peer in cut
 	bytes   int            // size of that packet
 
@@ -268,7 +268,11 @@ func (n *network) transmit(now falcon.Time, out *plainOut) (more bool) {
 			}
 			n.used++
 			p := from.Owner().(*networkPort)
-			forward := out.gw.FromFunction(p.at, frame[:gateway.EthernetLen+length], &n.cut)
+			var left gateway.FunctionWork
+			if n.streams != nil {
+				left = n.streams.left
+			}
+			forward := out.gw.FromFunction(p.at, frame[:gateway.EthernetLen+length], left, &n.cut)
 			if out.gw.Casting(p.at.Function) {
 				p.Hold(true)
 				n.held = append(n.held, p)
@@ -283,7 +287,7 @@ func (n *network) transmit(now falcon.Time, out *plainOut) (more bool) {
 		}
 		out.seal(now, b, &n.cut, n.cut.Next())
 		out.uplink.tx.Patient = false
-		if !n.cut.NextCopy() {
+		if !n.cut.Left() && !n.cut.NextCopy() {
 			n.used--
 			n.sending.NoteSent(true)
 			n.sending = nil

@@ -6,10 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/tcp"
-	"github.com/falcon-vnic/vnic/device/thread"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/loglimit"
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -28,18 +26,17 @@ import (
 // The driver's commands make the connections: a service is a TCP port. TCP begins with the first
 // function that uses the wire.
 type streams struct {
-	wire    rdma.StreamWire
-	tcp     *tcp.Stack // nil: no function uses the wire
-	wake    func()     // wakes the shard: TCP has got something
-	effects *effect.List
-	waker   waker // wakes tcp
-	now     *falcon.Time
-	log     *loglimit.Log
-	crc     bool                   // this end asks for checksums
-	ports   map[uint32]*streamPort // the last of each function
-	sum     transport.PortStats    // of those before
-	asked   []*call                // that wait for their driver, first to expire first: not more than TCP lets functions have
-	part    []byte
+	wire  rdma.StreamWire
+	tcp   *tcp.Stack // nil: no function uses the wire
+	wake  func()     // wakes the shard: TCP has got something
+	now   *falcon.Time
+	log   *loglimit.Log
+	crc   bool                   // this end asks for checksums
+	ports map[uint32]*streamPort // the last of each function
+	sum   transport.PortStats    // of those before
+	asked []*call                // that wait for their driver, first to expire first: not more than TCP lets functions have
+	part  []byte
+	left  gateway.FunctionWork // of the packet that Transmit returned last
 }
 
 var _ transport.Network = (*streams)(nil)
@@ -54,8 +51,7 @@ func (s *streams) close() {
 // NewPort implements transport.Network. owner is a *networkPort.
 func (s *streams) NewPort(addr netip.Addr, mtu int, owner any) transport.Port {
 	if s.tcp == nil {
-		s.tcp = tcp.New(tcp.Config{Wake: s.wake, Started: thread.ShortSlices})
-		s.waker = waker{s.tcp}
+		s.tcp = tcp.New(tcp.Config{Wake: s.wake})
 		s.part = make([]byte, 64<<10)
 	}
 	p := &streamPort{
@@ -73,9 +69,10 @@ func (s *streams) NewPort(addr netip.Addr, mtu int, owner any) transport.Port {
 
 // Transmit implements transport.Network.
 func (s *streams) Transmit(_ transport.Time, b []byte) (n int, from transport.Port) {
-	for n, f := s.tcp.Transmit(b); n > 0; n, f = s.tcp.Transmit(b) {
-		if p := s.ports[f]; p != nil {
-			p.stats.Sent++
+	for n, d := s.tcp.Transmit(b); n > 0; n, d = s.tcp.Transmit(b) {
+		if p := s.ports[d.Function]; p != nil {
+			p.stats.Sent += uint64(d.Segments)
+			s.left = gateway.FunctionWork{Unsummed: d.Unsummed, Segment: d.Segment}
 			return n, p
 		}
 	}
@@ -94,7 +91,7 @@ func (s *streams) Stats() transport.PortStats {
 	s.wire.Count(&sum)
 	if s.tcp != nil {
 		lost := s.tcp.Stats()
-		sum.Missing += lost.ArrivedFull + lost.DepartingFull
+		sum.Missing += lost.DepartingFull
 		sum.Strange += lost.Wrong
 	}
 	return sum
@@ -105,10 +102,14 @@ func (s *streams) Run(transport.Time) (more bool) { return false }
 func (s *streams) Ready() bool                    { return false }
 func (s *streams) CreditsChanged()                {}
 func (s *streams) Deadline() transport.Time {
-	if len(s.asked) > 0 {
-		return s.asked[0].expires
+	at := vtime.Never
+	if s.tcp != nil {
+		at = s.tcp.Deadline()
 	}
-	return vtime.Never
+	if len(s.asked) > 0 {
+		at = min(at, s.asked[0].expires)
+	}
+	return at
 }
 
 // patience is how long a driver may leave a request of a peer unanswered.
@@ -120,6 +121,7 @@ func (s *streams) step(now falcon.Time) (worked bool) {
 	if s.tcp == nil {
 		return false
 	}
+	s.tcp.Step(now)
 	for ev, ok := s.tcp.Next(); ok; ev, ok = s.tcp.Next() {
 		s.happened(now, &ev)
 		worked = true
@@ -143,14 +145,7 @@ func (s *streams) send(now falcon.Time) {
 		owner.(*call).tcp.Write(s.part[:n])
 	}
 	s.events(now)
-	s.flush()
-}
-
-// flush hands over to TCP what the shard has for it.
-func (s *streams) flush() {
-	if s.tcp.Flush() {
-		s.effects.Add(&s.waker)
-	}
+	s.tcp.Flush()
 }
 
 // happened applies an event of TCP.
@@ -352,7 +347,6 @@ func (p *streamPort) Close() {
 	clear(p.calls)
 	clear(p.ofQP)
 	p.s.tcp.Remove(p.function)
-	p.s.flush()
 }
 
 // call is a connection of a function: TCP's and the wire's on it.

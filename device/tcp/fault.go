@@ -3,32 +3,27 @@ package tcp
 import (
 	"fmt"
 	"runtime/debug"
-	"sync/atomic"
-	"time"
 
-	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
-
-	"github.com/falcon-vnic/vnic/device/handover"
 )
 
-// A fault is a panic within gVisor, in a call of the pump or in a timer. Locks may stay held then, so the
-// whole netstack is given up: its connections are lost, and a new one takes its place, with the same
-// functions and listeners. gVisor's own goroutines cannot be guarded: a panic there ends the process. They
-// handle the segments by which connections are made, and now and then others.
+// A fault is a panic within gVisor, in a call or in a timer. Locks may stay held then, so the whole
+// netstack is given up: its connections are lost, and a new one takes its place, with the same
+// functions and listeners.
 
 // maxFaults is how many netstacks are given up. What they hold may never be freed, so the next fault ends the
 // process.
 const maxFaults = 16
 
-// guarded runs something that calls gVisor.
-func (p *pump) guarded(f func()) {
+// guarded runs something that calls gVisor. It reports whether there was no fault.
+func (s *Stack) guarded(f func()) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.renew(describe(v))
+			s.renew(describe(v))
 		}
 	}()
 	f()
+	return true
 }
 
 // describe returns what is told of a fault: the value, and where.
@@ -38,58 +33,35 @@ func describe(v any) string {
 	return text[:min(len(text), most)]
 }
 
-// clock is that of a netstack. It notes faults in timers.
-type clock struct {
-	tcpip.Clock
-	p     *pump
-	fault atomic.Pointer[string] // the first one
-}
-
-// AfterFunc implements tcpip.Clock.
-func (c *clock) AfterFunc(d time.Duration, f func()) tcpip.Timer {
-	return c.Clock.AfterFunc(d, func() {
-		defer func() {
-			if v := recover(); v != nil {
-				why := describe(v)
-				c.fault.CompareAndSwap(nil, &why)
-				c.p.rings.bell.ring()
-			}
-		}()
-		f()
-	})
-}
-
 // renew replaces a netstack that had a fault.
-func (p *pump) renew(why string) {
-	if p.faults++; p.faults > maxFaults {
+func (s *Stack) renew(why string) {
+	if s.faults++; s.faults > maxFaults {
 		panic(why)
 	}
-	go end(p.net)
-	clear(p.held)
-	p.held = p.held[:0]
-	for _, st := range p.streams {
+	go end(s.net)
+	s.merged = merged{}
+	for st := range s.streams {
 		if st.over {
-			delete(p.streams, st.id)
+			delete(s.streams, st)
 		}
 		if st.f != nil {
 			st.f.forget(st)
 			st.f = nil
 		}
-		st.finish(eventLost, "TCP had a fault")
+		st.finish(Lost, "TCP had a fault")
 	}
-	before := p.functions
-	p.functions = map[uint32]*function{}
-	p.begin()
+	before := s.functions
+	s.functions = map[uint32]*function{}
+	s.begin(s.clock.read())
 	for id, f := range before {
 		f.given.Store(true)
-		p.add(id, f.addr, int(f.mtu))
+		s.add(id, f.addr, int(f.mtu))
 		for port, l := range f.listeners {
 			l.ep = nil
-			p.listen(p.functions[id], id, port)
+			s.listen(s.functions[id], id, port)
 		}
 	}
-	p.again(&fault{p: p, why: why})
-	p.rings.bell.ring()
+	s.again(&fault{why: why})
 }
 
 // end ends a netstack, as far as its locks let it.
@@ -100,13 +72,16 @@ func end(net *stack.Stack) {
 
 // fault is news for the shard.
 type fault struct {
-	p        *pump
-	isMarked bool // guarded by p.mu
-	why      string
+	isMarked, told bool
+	why            string
 }
 
 var _ served = (*fault)(nil)
 
 func (f *fault) mark() *bool { return &f.isMarked }
 
-func (f *fault) serve() { f.p.tell(f, &handover.Header{Kind: eventFault}, []byte(f.why)) }
+func (f *fault) serve() (Event, bool) {
+	news := !f.told
+	f.told = true
+	return Event{What: Fault, Why: f.why}, news
+}

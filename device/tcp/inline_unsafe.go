@@ -3,12 +3,67 @@ package tcp
 import (
 	_ "unsafe" // for go:linkname
 
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
-// handleConnected handles the segments that wait at a connected endpoint, if nobody else does. It is gVisor's
-// own, which its goroutines for segments call. On a busy machine it takes them milliseconds to run; and a fault
-// there could not be contained (fault.go).
-//
+// gVisor leaves the segments that arrive for an endpoint to its goroutines. On a busy machine it takes one
+// milliseconds to run, and a fault there could not be contained (fault.go). So an endpoint is held while a packet is
+// delivered, and then the shard does what the goroutine would do (processor.start in dispatcher.go of gVisor).
+// These are the functions that it calls, which gVisor does not export.
+
 //go:linkname handleConnected gvisor.dev/gvisor/pkg/tcpip/transport/tcp.handleConnected
 func handleConnected(*tcp.Endpoint)
+
+//go:linkname handleConnecting gvisor.dev/gvisor/pkg/tcpip/transport/tcp.handleConnecting
+func handleConnecting(*tcp.Endpoint)
+
+//go:linkname handleListen gvisor.dev/gvisor/pkg/tcpip/transport/tcp.handleListen
+func handleListen(*tcp.Endpoint)
+
+//go:linkname handleTimeWait gvisor.dev/gvisor/pkg/tcpip/transport/tcp.handleTimeWait
+func handleTimeWait(*tcp.Endpoint)
+
+// endpoint returns the endpoint that gets the segments of a flow; nil: none.
+func (s *Stack) endpoint(f *function, id stack.TransportEndpointID) *tcp.Endpoint {
+	ep, _ := s.net.FindTransportEndpoint(f.protocol(), tcp.ProtocolNumber, id, f.nic()).(*tcp.Endpoint)
+	return ep
+}
+
+// handle has gVisor handle a packet of a flow.
+func (s *Stack) handle(f *function, id stack.TransportEndpointID, pkt *stack.PacketBuffer) {
+	ep := s.endpoint(f, id)
+	if ep == nil { // which a reset answers
+		f.dispatcher.DeliverNetworkPacket(f.protocol(), pkt)
+		return
+	}
+	ep.LockUser() // so that no goroutine is woken
+	f.dispatcher.DeliverNetworkPacket(f.protocol(), pkt)
+	before := tcp.EndpointState(ep.State())
+	process(ep)
+	if before == tcp.StateEstablished {
+		return
+	}
+	if next := s.endpoint(f, id); next != nil { // it is connected now, or gave the segment to another one
+		next.LockUser()
+		process(next)
+	}
+}
+
+// process handles the segments that arrived for an endpoint that the shard holds, and lets it go. To let it go
+// first would wake the goroutine: it stays the user's, with its lock left to gVisor.
+func process(ep *tcp.Endpoint) {
+	ep.ResumeWork()
+	switch tcp.EndpointState(ep.State()) {
+	case tcp.StateListen:
+		handleListen(ep)
+	case tcp.StateConnecting, tcp.StateSynSent, tcp.StateSynRecv:
+		handleConnecting(ep)
+	case tcp.StateTimeWait:
+		handleTimeWait(ep)
+	default:
+		handleConnected(ep) // which leaves those alone that are not
+	}
+	ep.StopWork()
+	ep.UnlockUser() // which wakes the goroutine for what is left
+}

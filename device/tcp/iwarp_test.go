@@ -91,7 +91,7 @@ type carrier struct {
 	stack  *tcp.Stack
 	engine *iwarp.Engine
 	qp     *queuePair
-	begun  time.Time
+	w      *world
 	asked  string // private data of the peer
 	conns  []*iwarp.Conn
 	gone   bool
@@ -100,7 +100,8 @@ type carrier struct {
 }
 
 func (x *carrier) step() {
-	now := transport.Time(time.Since(x.begun))
+	now := x.w.time
+	x.stack.Step(now)
 	for ev, ok := x.stack.Next(); ok; ev, ok = x.stack.Next() {
 		c, _ := ev.Conn.Owner.(*iwarp.Conn)
 		switch ev.What {
@@ -153,9 +154,7 @@ func (x *carrier) step() {
 			x.t.Errorf("%d of %d bytes were written", wrote, n)
 		}
 	}
-	if x.stack.Flush() {
-		x.stack.Wake()
-	}
+	x.stack.Flush()
 }
 
 func (x *carrier) own(c *iwarp.Conn, stream *tcp.Conn) {
@@ -170,7 +169,7 @@ func (x *carrier) request(w *world, step func(), wqe abi.SendWQE, n int) {
 	r := &transport.Request{WQE: wqe, Length: uint32(n)}
 	for len(x.qp.statuses) == before {
 		for !r.Issued {
-			if _, err := x.qp.conn.Issue(transport.Time(time.Since(x.begun)), r); err != nil {
+			if _, err := x.qp.conn.Issue(w.time, r); err != nil {
 				break
 			}
 		}
@@ -197,24 +196,19 @@ func TestIWARPRunsOnTheseStreams(t *testing.T) {
 				var ends [2]*carrier
 				for i := range ends {
 					ends[i] = &carrier{
-						t: t, stack: w.sides[i].Stack, engine: iwarp.New(), begun: time.Now(),
+						t: t, stack: w.sides[i].Stack, engine: iwarp.New(), w: w,
 						qp: &queuePair{memory: make([]byte, size), own: bytesOf(uint64(i), size)},
 					}
 				}
 				step := func() {
+					w.time += turnTime
 					for i, x := range ends {
 						x.step()
-						for n, f := x.stack.Transmit(w.buf[:]); n > 0; n, f = x.stack.Transmit(w.buf[:]) {
-							w.carry(i, f, w.buf[:n])
-						}
+						w.carryAll(i)
 						for _, late := range w.sides[i].held {
 							w.sides[1-i].Take(7, late)
 						}
 						w.sides[i].held = nil
-					}
-					select {
-					case <-w.woken:
-					case <-time.After(time.Millisecond):
 					}
 				}
 				until := func(what string, done func() bool) {
@@ -244,7 +238,7 @@ func TestIWARPRunsOnTheseStreams(t *testing.T) {
 				if !bytes.Equal(a.qp.own, b.qp.memory) {
 					t.Error("other bytes were read")
 				}
-				a.qp.conn.Close(transport.Time(time.Since(a.begun)))
+				a.qp.conn.Close(w.time)
 				until("the end", func() bool { return a.gone && b.gone && b.qp.ended != "" })
 			})
 		}

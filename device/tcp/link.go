@@ -3,25 +3,21 @@ package tcp
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 
-	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
-
-	"github.com/falcon-vnic/vnic/device/handover"
 )
 
 // function is a function in the netstack: a NIC with one address, and the link by which its packets
 // come and go.
 type function struct {
-	p         *pump
+	s         *Stack
 	id        uint32
 	addr      netip.Addr
 	mtu       uint32
@@ -29,8 +25,8 @@ type function struct {
 	listeners map[uint16]*listener
 
 	dispatcher stack.NetworkDispatcher
-	streams    map[flow]*stream // of the pump; others read it under mu
-	mu         sync.Mutex
+	streams    map[flow]*stream
+	mu         sync.Mutex   // a goroutine of gVisor's may read streams, too
 	unbased    atomic.Int32 // streams whose first sequence number is not known
 	given      atomic.Bool  // up, with its netstack
 	offers     [64]offer    // by flow.slot
@@ -54,21 +50,21 @@ type flow struct {
 var _ stack.LinkEndpoint = (*function)(nil)
 
 // add gives a function a NIC with its address, and a way to all others.
-func (p *pump) add(id uint32, addr netip.Addr, mtu int) {
-	f := &function{p: p, id: id, addr: addr, mtu: uint32(mtu), listeners: map[uint16]*listener{}, streams: map[flow]*stream{}}
+func (s *Stack) add(id uint32, addr netip.Addr, mtu int) {
+	f := &function{s: s, id: id, addr: addr, mtu: uint32(mtu), listeners: map[uint16]*listener{}, streams: map[flow]*stream{}}
 	everywhere := header.IPv4EmptySubnet
 	if addr.Is6() {
 		everywhere = header.IPv6EmptySubnet
 	}
-	if err := p.net.CreateNIC(f.nic(), f); err != nil {
+	if err := s.net.CreateNIC(f.nic(), f); err != nil {
 		panic(fmt.Sprintf("tcp: function %d: %s", id, err))
 	}
 	own := tcpip.ProtocolAddress{Protocol: f.protocol(), AddressWithPrefix: tcpAddr(addr).WithPrefix()}
-	if err := p.net.AddProtocolAddress(f.nic(), own, stack.AddressProperties{}); err != nil {
+	if err := s.net.AddProtocolAddress(f.nic(), own, stack.AddressProperties{}); err != nil {
 		panic(fmt.Sprintf("tcp: function %d, address %s: %s", id, addr, err))
 	}
-	p.net.AddRoute(tcpip.Route{Destination: everywhere, NIC: f.nic()})
-	p.functions[id] = f
+	s.net.AddRoute(tcpip.Route{Destination: everywhere, NIC: f.nic()})
+	s.functions[id] = f
 }
 
 // remove takes the function out, with its listeners and streams.
@@ -76,18 +72,18 @@ func (f *function) remove() {
 	for _, l := range f.listeners {
 		l.end()
 	}
-	for _, st := range f.p.streams {
+	for st := range f.s.streams {
 		if st.f == f {
 			st.queue.EventUnregister(&st.entry)
 			st.ep.Abort()
 			st.over = true
 			f.forget(st)
-			delete(f.p.streams, st.id)
+			delete(f.s.streams, st)
 		}
 	}
-	f.p.net.RemoveRoutes(func(r tcpip.Route) bool { return r.NIC == f.nic() })
-	_ = f.p.net.RemoveNIC(f.nic())
-	delete(f.p.functions, f.id)
+	f.s.net.RemoveRoutes(func(r tcpip.Route) bool { return r.NIC == f.nic() })
+	_ = f.s.net.RemoveNIC(f.nic())
+	delete(f.s.functions, f.id)
 }
 
 // nic returns the number of the function's NIC; 0 is not allowed.
@@ -129,7 +125,7 @@ func (f *function) offered(of flow, segment header.TCP) {
 // bound makes an endpoint with the function's address and a port; 0: any. It has only the function's
 // packets, even if a function of another tenant has the same address.
 func (f *function) bound(port uint16, queue *waiter.Queue) (tcpip.Endpoint, tcpip.Error) {
-	ep, err := f.p.net.NewEndpoint(tcp.ProtocolNumber, f.protocol(), queue)
+	ep, err := f.s.net.NewEndpoint(tcp.ProtocolNumber, f.protocol(), queue)
 	if err != nil {
 		return nil, err
 	}
@@ -165,20 +161,24 @@ func (f *function) forget(st *stream) {
 	}
 	f.mu.Unlock()
 	f.conns--
-	f.p.counts.conns.Add(^uint64(0))
+	f.s.counts.conns.Add(^uint64(0))
 	for _, l := range f.listeners {
-		f.p.again(l)
+		f.s.again(l)
 	}
 }
 
-// arrived gives gVisor a packet, if it is a whole TCP segment for the function with a right checksum.
-// It reads what the peer acknowledges.
+// arrived takes a packet, if it is a whole TCP segment for the function with a right checksum. It reads what
+// the peer acknowledges.
 func (f *function) arrived(b []byte) {
-	src, segment, ok := f.parse(b)
+	src, at, segment, ok := f.parse(b)
 	if !ok {
-		f.p.counts.wrong.Add(1)
+		f.s.counts.wrong.Add(1)
 		return
 	}
+	if f.s.merged.takes(f, b[:at], segment) {
+		return
+	}
+	f.s.deliver()
 	of := flow{segment.DestinationPort(), netip.AddrPortFrom(src, segment.SourcePort())}
 	if segment.Flags().Contains(header.TCPFlagAck) {
 		f.acknowledged(of, segment.AckNumber())
@@ -186,45 +186,32 @@ func (f *function) arrived(b []byte) {
 	if segment.Flags().Contains(header.TCPFlagSyn) {
 		f.offered(of, segment)
 	}
-	if st := f.streams[of]; st != nil && st.open && !st.over {
-		f.p.hold(st.ep.(*tcp.Endpoint))
-	}
-	if f.dispatcher == nil {
-		return
-	}
-	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(b)})
-	f.dispatcher.DeliverNetworkPacket(f.protocol(), pkt)
-	pkt.DecRef()
+	f.s.merged.begin(f, src, b[:at], segment)
 }
 
-// hold keeps gVisor from waking a goroutine for each segment that arrives for an endpoint.
-func (p *pump) hold(ep *tcp.Endpoint) {
-	if !slices.Contains(p.held, ep) {
-		ep.LockUser()
-		p.held = append(p.held, ep)
-	}
-}
-
-func (f *function) parse(b []byte) (src netip.Addr, segment header.TCP, ok bool) {
+// parse returns the segment of a packet, at at, and where it comes from.
+func (f *function) parse(b []byte) (src netip.Addr, at int, segment header.TCP, ok bool) {
 	var from, to tcpip.Address
 	if f.addr.Is4() {
 		ip := header.IPv4(b)
 		if header.IPVersion(b) != 4 || !ip.IsValid(len(b)) || ip.Protocol() != uint8(tcp.ProtocolNumber) || ip.More() || ip.FragmentOffset() != 0 {
-			return src, nil, false
+			return src, 0, nil, false
 		}
-		from, to, segment = ip.SourceAddress(), ip.DestinationAddress(), header.TCP(b[ip.HeaderLength():ip.TotalLength()])
+		at = int(ip.HeaderLength())
+		from, to, segment = ip.SourceAddress(), ip.DestinationAddress(), header.TCP(b[at:ip.TotalLength()])
 	} else {
 		ip := header.IPv6(b)
 		if header.IPVersion(b) != 6 || !ip.IsValid(len(b)) || ip.NextHeader() != uint8(tcp.ProtocolNumber) {
-			return src, nil, false
+			return src, 0, nil, false
 		}
-		from, to, segment = ip.SourceAddress(), ip.DestinationAddress(), header.TCP(b[header.IPv6MinimumSize:][:ip.PayloadLength()])
+		at = header.IPv6MinimumSize
+		from, to, segment = ip.SourceAddress(), ip.DestinationAddress(), header.TCP(b[at:][:ip.PayloadLength()])
 	}
 	if len(segment) < header.TCPMinimumSize || netipAddr(to) != f.addr {
-		return src, nil, false
+		return src, 0, nil, false
 	}
 	sum := header.PseudoHeaderChecksum(tcp.ProtocolNumber, from, to, uint16(len(segment)))
-	return netipAddr(from), segment, checksum.Checksum(segment, sum) == 0xffff
+	return netipAddr(from), at, segment, checksum.Checksum(segment, sum) == 0xffff
 }
 
 // acknowledged notes what a segment of a peer acknowledges.
@@ -237,43 +224,41 @@ func (f *function) acknowledged(of flow, ack uint32) {
 	if base == 0 {
 		return // nothing was sent
 	}
-	end := st.written
+	end := st.conn.written
 	if st.fin {
 		end++
 	}
 	if more := ack - uint32(base) - uint32(st.acked); more > 0 && uint64(more) <= end-st.acked {
 		st.acked += uint64(more)
-		f.p.again(st)
+		f.s.again(st)
 	}
 }
 
 // WritePackets implements stack.LinkEndpoint: gVisor sends packets, from any of its goroutines. If
-// there is no room they are lost, as on a network.
+// there is no room they are lost, as on a network. Packets of connections leave the checksum open, and
+// stand for several segments if there is more to send than one takes.
 func (f *function) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	if f.given.Load() {
 		return list.Len(), nil
 	}
-	f.p.sending.Lock()
-	defer f.p.sending.Unlock()
 	for _, pkt := range list.AsSlice() {
 		if f.unbased.Load() > 0 {
 			f.learn(pkt)
 		}
-		b := f.p.rings.departing.Put(&handover.Header{Kind: packet, Flow: f.id}, pkt.Size())
-		if b == nil {
-			f.p.counts.departingFull.Add(1)
-			continue
+		d := Departure{Function: f.id, Segments: 1}
+		if gso := &pkt.GSOOptions; gso.Type != stack.GSONone {
+			d.Unsummed = true
+			if n, mss := pkt.Data().Size(), int(gso.MSS); n > mss {
+				d.Segments, d.Segment = (n+mss-1)/mss, mss
+			}
 		}
-		views, skip := pkt.AsViewList()
-		for v := views.Front(); v != nil; v = v.Next() {
-			part := v.AsSlice()
-			part = part[min(skip, len(part)):]
-			skip -= min(skip, v.Size())
-			b = b[copy(b, part):]
+		switch first, ok := f.s.departing.put(departure{pkt, d}); {
+		case !ok:
+			f.s.counts.departingFull.Add(1)
+		case first:
+			f.s.wake()
 		}
-		f.p.rings.departing.Commit()
 	}
-	f.p.wake()
 	return list.Len(), nil
 }
 
@@ -327,7 +312,12 @@ func netipAddr(a tcpip.Address) netip.Addr {
 	return addr
 }
 
-// SupportedGSO and GSOMaxSize implement stack.GSOEndpoint: TCP handles segments together until they are sent.
-func (*function) SupportedGSO() stack.SupportedGSO { return stack.GVisorGSOSupported }
+// SupportedGSO and GSOMaxSize implement stack.GSOEndpoint: a packet may stand for several segments, whose
+// checksums are left to who cuts it. All of them but the last of the stream are full: gVisor subtracts the
+// longest headers, and 1, from the size.
+func (*function) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }
 
-func (*function) GSOMaxSize() uint32 { return stack.GVisorGSOMaxSize }
+func (f *function) GSOMaxSize() uint32 {
+	const headers = header.TCPTotalHeaderMaximumSize + 1
+	return uint32((maxPacket-headers)/f.mss()*f.mss() + headers)
+}

@@ -6,20 +6,18 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/waiter"
-
-	"github.com/falcon-vnic/vnic/device/handover"
 )
 
 // listener accepts the connections that peers make to a port of a function.
 type listener struct {
-	p        *pump
+	s        *Stack
 	f        *function
 	number   uint32 // of the function
 	port     uint16
 	ep       tcpip.Endpoint
 	queue    waiter.Queue
 	entry    waiter.Entry
-	isMarked bool   // guarded by p.mu
+	isMarked bool   // guarded by Stack.mu
 	why      string // it failed, which is to be told
 }
 
@@ -28,13 +26,13 @@ var _ served = (*listener)(nil)
 func (l *listener) mark() *bool { return &l.isMarked }
 
 // NotifyEvent implements waiter.EventListener.
-func (l *listener) NotifyEvent(waiter.EventMask) { l.p.happened(l) }
+func (l *listener) NotifyEvent(waiter.EventMask) { l.s.again(l) }
 
 // listen lets peers call a function at a port. Half-open connections beyond Backlog are not
 // remembered: gVisor answers with SYN cookies.
-func (p *pump) listen(f *function, number uint32, port uint16) {
-	l := &listener{p: p, f: f, number: number, port: port}
-	p.again(l)
+func (s *Stack) listen(f *function, number uint32, port uint16) {
+	l := &listener{s: s, f: f, number: number, port: port}
+	s.again(l)
 	switch {
 	case f == nil:
 		l.why = "the function has no address"
@@ -42,12 +40,12 @@ func (p *pump) listen(f *function, number uint32, port uint16) {
 		l.why = "0 is no port"
 	case f.listeners[port] != nil:
 		l.why = fmt.Sprintf("the function listens at port %d already", port)
-	case len(f.listeners) == p.limits.Listeners:
+	case len(f.listeners) == s.limits.Listeners:
 		l.why = fmt.Sprintf("the function listens at %d ports, as many as it may", len(f.listeners))
 	default:
 		ep, err := f.bound(port, &l.queue)
 		if err == nil {
-			if err = ep.Listen(p.limits.Backlog); err != nil {
+			if err = ep.Listen(s.limits.Backlog); err != nil {
 				ep.Close()
 			}
 		}
@@ -72,22 +70,22 @@ func (l *listener) end() {
 
 // serve accepts connections, as many as the function may have. The others wait, and hold the
 // listener's backlog.
-func (l *listener) serve() {
-	if l.why != "" {
-		l.p.tell(l, &handover.Header{Kind: eventUnlistened, Flow: l.number, B: uint32(l.port)}, []byte(l.why))
-		return
+func (l *listener) serve() (Event, bool) {
+	if why := l.why; why != "" {
+		l.why = ""
+		return Event{What: Unlistened, Function: l.number, Port: l.port, Why: why}, true
 	}
-	for l.ep != nil && l.f.conns < l.p.limits.Conns {
+	for l.ep != nil && l.f.conns < l.s.limits.Conns {
 		var peer tcpip.FullAddress
 		ep, queue, err := l.ep.Accept(&peer)
 		if err != nil {
-			return
+			break
 		}
-		l.p.number += 2
-		st := &stream{p: l.p, f: l.f, number: l.number, id: l.p.number, queue: queue, called: l.port, window: l.p.limits.Buffer}
-		l.p.streams[st.id] = st
+		st := l.s.newStream(l.number)
+		st.f, st.queue, st.called = l.f, queue, l.port
 		st.begin(ep)
 		st.enter(netip.AddrPortFrom(netipAddr(peer.Addr), peer.Port))
-		l.p.again(st)
+		l.s.again(st)
 	}
+	return Event{}, false
 }

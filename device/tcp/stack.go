@@ -1,22 +1,28 @@
 package tcp
 
 import (
-	"encoding/binary"
-	"maps"
+	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
+	"time"
 
+	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 
-	"github.com/falcon-vnic/vnic/device/handover"
+	"github.com/falcon-vnic/vnic/internal/ring"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
 // Config is the configuration of a Stack.
 type Config struct {
-	Wake    func() // is called by any goroutine when there is something for Next or Transmit
-	Started func() // is called on the thread of the pump when that begins
-	Limits  Limits
+	Wake   func() // is called when there is something for Next or Transmit, by any goroutine
+	Limits Limits
 }
 
 // Limits bounds what functions may use. Zero fields take the defaults.
@@ -39,173 +45,180 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Stack is a shard's TCP, as the shard sees it.
-type Stack struct {
-	limits Limits
-	rings  *rings
-	pump   *pump
-	conns  map[uint32]*Conn
-	number uint32  // of the last connection that the shard made; odd, those of the pump are even
-	outbox []order // that found the ring full, in order
-	posted bool    // something since the last Flush
-	frame  handover.Frame
-	event  Event // the last one, which is in frame; What is 0 if that was released
-}
-
-// rings connect the shard's thread and the pump, each with one of them as its producer.
-type rings struct {
-	orders, arrived   *handover.Ring // to the pump
-	events, departing *handover.Ring // to the shard; gVisor's goroutines share departing under a lock
-	eventsFull        atomic.Bool    // the pump waits for room in events
-	ordersFull        atomic.Bool    // the shard waits for room in orders
-	bell              *bell          // wakes the pump
-}
-
-// Kinds of frames. Header.Flow is the function, A the connection.
+// Times of connections.
 const (
-	orderAdd        handover.Kind = iota + 1 // data: address; B: MTU
-	orderRemove                              // of the function
-	orderListen                              // B: port
-	orderUnlisten                            // B: port
-	orderConnect                             // Aux: address; B: own port, port
-	orderWrite                               // data: bytes of the stream
-	orderTaken                               // B: bytes that the shard has taken
-	orderCloseWrite                          //
-	orderClose                               //
-	orderReset                               //
-	packet                                   // data: an IP packet
-	eventIncoming                            // B: port that was called; data: addresses
-	eventConnected                           // data: addresses
-	eventData                                // data: bytes of the stream
-	eventAcked                               // B: bytes
-	eventPeerClosed                          //
-	eventLost                                // data: why
-	eventClosed                              //
-	eventUnlistened                          // B: port; data: why
-	eventFault                               // data: why
+	lingerTime = 5 * time.Second  // in TIME_WAIT, and in FIN_WAIT_2 after Close
+	giveUp     = 30 * time.Second // without an answer to what was sent
+	synRetries = 4                // about half a minute
 )
 
-// order is an order to the pump.
-type order struct {
-	handover.Header
-	data []byte
+// Stack is a shard's TCP.
+type Stack struct {
+	limits Limits
+	wake   func()
+	counts counts
+
+	net       *stack.Stack
+	clock     *clock // of net
+	faults    int    // netstacks that were given up
+	functions map[uint32]*function
+	streams   map[*stream]struct{}
+	leaveAt   vtime.Time // when streams that are over may be gone
+
+	arrived arrivals
+	merged  merged    // the packet that arrived last
+	writers []*stream // for which bytes were written since the last Flush
+	spare   [][]byte  // buffers for them
+	scratch []byte    // what Next read
+	event   Event     // the last one; What is 0 if it was released
+	serving []served  // taken of dirty, which Next has not served yet
+
+	mu    sync.Mutex // a goroutine of gVisor's may mark, too
+	dirty []served   // to be served
+
+	departing departing
 }
+
+// served is what Next serves: a stream, a listener or a fault.
+type served interface {
+	// serve returns the next event, and whether there is one. It is called until there is none.
+	serve() (Event, bool)
+	mark() *bool // whether it is in dirty; guarded by Stack.mu
+}
+
+// counts are Stats for any goroutine.
+type counts struct{ conns, departingFull, wrong atomic.Uint64 }
 
 // New starts a TCP without functions.
 func New(cfg Config) *Stack {
-	r := &rings{
-		orders: handover.NewRing(0), arrived: handover.NewRing(0), events: handover.NewRing(1), departing: handover.NewRing(1), bell: newBell(),
+	silence()
+	s := &Stack{
+		limits: cfg.Limits.withDefaults(), wake: cfg.Wake, functions: map[uint32]*function{}, streams: map[*stream]struct{}{},
+		scratch: make([]byte, 64<<10), leaveAt: vtime.Never,
 	}
-	cfg.Limits = cfg.Limits.withDefaults()
-	s := &Stack{limits: cfg.Limits, rings: r, conns: map[uint32]*Conn{}}
-	s.pump = startPump(r, &cfg)
+	s.departing.functions = map[uint32]int{}
+	s.begin(0)
 	return s
 }
 
-// Close resets all connections and ends all goroutines.
-func (s *Stack) Close() { s.pump.close() }
-
-// post gives the pump an order. If the ring is full, the order waits in the outbox: its size is
-// limited by what connections may write.
-func (s *Stack) post(h *handover.Header, data []byte) {
-	s.posted = true
-	if len(s.outbox) > 0 || !give(s.rings.orders, h, data) {
-		s.outbox = append(s.outbox, order{*h, slices.Clone(data)})
-	}
-}
-
-func give(r *handover.Ring, h *handover.Header, data []byte) bool {
-	b := r.Put(h, len(data))
-	if b == nil {
-		return false
-	}
-	copy(b, data)
-	r.Commit()
-	return true
-}
-
-// Flush hands over what was posted. The shard calls it at the end of its turn, and calls Wake behind it if
-// there was something.
-func (s *Stack) Flush() (some bool) {
-	if len(s.outbox) > 0 {
-		s.rings.ordersFull.Store(true) // before the last attempt: the pump makes room and then looks
-		n := 0
-		for ; n < len(s.outbox) && give(s.rings.orders, &s.outbox[n].Header, s.outbox[n].data); n++ {
-			s.posted = true
+// begin makes a netstack without functions.
+func (s *Stack) begin(now vtime.Time) {
+	s.clock = &clock{now: now}
+	s.net = stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC},
+		Clock:              s.clock,
+	})
+	buffer := s.limits.Buffer
+	send := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: buffer, Max: buffer}
+	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: 2 * buffer, Max: 2 * buffer} // gVisor offers half of it as window
+	grow, linger, wait, retries := tcpip.TCPModerateReceiveBufferOption(false), tcpip.TCPLingerTimeoutOption(lingerTime), tcpip.TCPTimeWaitTimeoutOption(lingerTime), tcpip.TCPSynRetriesOption(synRetries)
+	for _, o := range []tcpip.SettableTransportProtocolOption{&send, &receive, &grow, &linger, &wait, &retries} {
+		if err := s.net.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
+			panic(fmt.Sprintf("tcp: netstack refuses %T: %s", o, err))
 		}
-		s.outbox = slices.Delete(s.outbox, 0, n)
 	}
-	some, s.posted = s.posted, false
-	return some
 }
 
-// Wake wakes the goroutine that takes what was handed over. Any goroutine may call it.
-func (s *Stack) Wake() { s.rings.bell.ring() }
+// silence switches gVisor's log off, in which peers could write.
+var silence = sync.OnceFunc(func() { log.SetTarget(silent{}) })
+
+type silent struct{}
+
+// Emit implements log.Emitter.
+func (silent) Emit(int, log.Level, time.Time, string, ...any) {}
+
+// Close resets all connections and ends all goroutines.
+func (s *Stack) Close() {
+	for _, f := range s.functions {
+		f.remove()
+	}
+	s.net.Destroy()
+	s.departing.drop()
+}
 
 // Add gives a function its address. mtu is the longest IP packet that its network carries.
 func (s *Stack) Add(function uint32, addr netip.Addr, mtu int) {
-	s.post(&handover.Header{Kind: orderAdd, Flow: function, B: uint32(mtu)}, addr.AsSlice())
+	s.guarded(func() {
+		if f := s.functions[function]; f != nil {
+			f.remove()
+		}
+		s.add(function, addr, mtu)
+	})
 }
 
 // Remove takes a function out: its connections are reset and its listeners end, without further
 // events.
 func (s *Stack) Remove(function uint32) {
-	maps.DeleteFunc(s.conns, func(_ uint32, c *Conn) bool { return c.Function == function })
-	s.post(&handover.Header{Kind: orderRemove, Flow: function}, nil)
+	s.guarded(func() {
+		if f := s.functions[function]; f != nil {
+			f.remove()
+		}
+	})
 }
 
 // Listen lets peers call a function at a port. Unlistened follows if that is not possible.
 func (s *Stack) Listen(function uint32, port uint16) {
-	s.post(&handover.Header{Kind: orderListen, Flow: function, B: uint32(port)}, nil)
+	s.guarded(func() { s.listen(s.functions[function], function, port) })
 }
 
 // Unlisten ends that. Connections that were not announced as Incoming are reset.
 func (s *Stack) Unlisten(function uint32, port uint16) {
-	s.post(&handover.Header{Kind: orderUnlisten, Flow: function, B: uint32(port)}, nil)
+	s.guarded(func() {
+		if f := s.functions[function]; f != nil && f.listeners[port] != nil {
+			f.listeners[port].end()
+		}
+	})
 }
 
 // Connect calls a peer from a local port; 0: any. Connected or Lost follows.
 func (s *Stack) Connect(function uint32, from uint16, to netip.AddrPort) *Conn {
-	s.number += 2
-	c := &Conn{Function: function, Peer: to, s: s, id: s.number - 1}
-	s.conns[c.id] = c
-	s.post(&handover.Header{Kind: orderConnect, Flow: function, A: c.id, B: uint32(from)<<16 | uint32(to.Port()), Aux: to.Addr().As16()}, nil)
-	return c
+	st := s.newStream(function)
+	st.conn.Peer = to
+	s.guarded(func() { st.connect(s.functions[function], from, to) })
+	return st.conn
 }
 
-// Take hands over an IP packet that arrived for a function. It is lost if there is no room.
-func (s *Stack) Take(function uint32, b []byte) {
-	if s.posted = true; !give(s.rings.arrived, &handover.Header{Kind: packet, Flow: function}, b) {
-		s.pump.counts.arrivedFull.Add(1)
+// Step runs TCP: its timers, and the packets that arrived. The shard calls it before Next.
+func (s *Stack) Step(now vtime.Time) {
+	s.clock.set(now)
+	for f := s.clock.next(); f != nil; f = s.clock.next() {
+		s.guarded(f)
 	}
-}
-
-// Transmit copies the next IP packet that a function sends to b; n is 0 if there is none.
-func (s *Stack) Transmit(b []byte) (n int, function uint32) {
-	var f handover.Frame
-	if !s.rings.departing.Take(&f) {
-		return 0, 0
+	if now >= s.leaveAt {
+		s.guarded(s.expire)
 	}
-	n = copy(b, f.Data)
-	s.rings.departing.Done()
-	return n, f.Flow
+	s.takeArrived()
 }
 
-// Waiting reports whether Next or Transmit may have something.
-func (s *Stack) Waiting() bool { return !s.rings.events.Empty() || !s.rings.departing.Empty() }
+// Flush sends what was written since the last call.
+func (s *Stack) Flush() {
+	for _, st := range s.writers {
+		s.guarded(st.flush)
+	}
+	clear(s.writers)
+	s.writers = s.writers[:0]
+}
+
+// Waiting reports whether Next or Transmit may have something, or packets that arrived wait for Step.
+func (s *Stack) Waiting() bool {
+	return len(s.serving) > 0 || len(s.arrived.list) > 0 || s.departing.waiting() || s.marked()
+}
+
+// Deadline returns when Step has something to do.
+func (s *Stack) Deadline() vtime.Time { return min(s.clock.deadline(), s.leaveAt) }
 
 // Stats counts what a Stack has and has lost.
 type Stats struct {
 	Conns         uint64 // connections, those in TIME_WAIT too
-	ArrivedFull   uint64 // packets that arrived and found no room
 	DepartingFull uint64 // packets to be sent that found no room
 	Wrong         uint64 // packets that arrived and are no whole TCP segment for the function, or have a wrong checksum
 }
 
 // Stats returns the counters. Any goroutine may call it.
 func (s *Stack) Stats() Stats {
-	c := &s.pump.counts
-	return Stats{Conns: c.conns.Load(), ArrivedFull: c.arrivedFull.Load(), DepartingFull: c.departingFull.Load(), Wrong: c.wrong.Load()}
+	c := &s.counts
+	return Stats{Conns: c.conns.Load(), DepartingFull: c.departingFull.Load(), Wrong: c.wrong.Load()}
 }
 
 // What tells what happened.
@@ -237,95 +250,64 @@ type Event struct {
 }
 
 // Next returns the next event; false if there is none.
-func (s *Stack) Next() (Event, bool) {
+func (s *Stack) Next() (ev Event, ok bool) {
+	s.release()
 	for {
-		s.release()
-		if !s.rings.events.Take(&s.frame) {
+		if len(s.serving) == 0 && !s.takeDirty() {
 			return Event{}, false
 		}
-		if s.translate(); s.event.What != 0 {
-			return s.event, true
+		d := s.serving[0]
+		s.guarded(func() { ev, ok = d.serve() })
+		if ok {
+			s.event = ev
+			return ev, true
 		}
-		s.done() // it was of a connection that the shard has forgotten
+		if len(s.serving) > 0 && s.serving[0] == d { // else a fault came
+			s.serving = s.serving[1:]
+		}
 	}
 }
 
-// done gives the frame's room back to the pump, which may wait for it.
-func (s *Stack) done() {
-	s.rings.events.Done()
-	if s.rings.eventsFull.Swap(false) {
-		s.posted = true
-	}
-}
-
-// release ends the use of the last event's frame. What the shard left of its data is kept.
+// release ends the use of what Next read. What the shard left of it is kept.
 func (s *Stack) release() {
-	if s.event.What == 0 {
-		return
-	}
-	if c := s.event.Conn; s.event.What == Data && !c.kept {
+	if c := s.event.Conn; s.event.What == Data && !c.kept && len(c.in) > 0 {
 		c.in, c.kept = slices.Clone(c.in), true
 	}
 	s.event = Event{}
-	s.done()
 }
 
-// translate makes an event of the frame, and applies it to its connection.
-func (s *Stack) translate() {
-	f := &s.frame
-	if f.Kind == eventIncoming {
-		s.conns[f.A] = &Conn{Function: f.Flow, s: s, id: f.A}
+// takeDirty begins to serve what is to be served, and reports whether that is anything.
+func (s *Stack) takeDirty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serving = append(s.serving[:0], s.dirty...)
+	clear(s.dirty)
+	s.dirty = s.dirty[:0]
+	for _, d := range s.serving {
+		*d.mark() = false
 	}
-	c := s.conns[f.A]
-	e := Event{Function: f.Flow, Conn: c}
-	switch {
-	case f.Kind == eventUnlistened:
-		e.What, e.Port, e.Why = Unlistened, uint16(f.B), string(f.Data)
-	case f.Kind == eventFault:
-		e.What, e.Why = Fault, string(f.Data)
-	case c == nil:
-	case f.Kind == eventIncoming:
-		e.What, e.Port = Incoming, uint16(f.B)
-		c.Local, c.Peer, c.MSS = parseEnds(f.Data)
-	case f.Kind == eventConnected:
-		e.What = Connected
-		c.Local, c.Peer, c.MSS = parseEnds(f.Data)
-	case f.Kind == eventData:
-		e.What = Data
-		if len(c.in) > 0 {
-			c.in = append(c.in, f.Data...)
-		} else {
-			c.in, c.kept = f.Data, false
-		}
-	case f.Kind == eventAcked:
-		e.What = Acknowledged
-		c.acked += uint64(f.B)
-	case f.Kind == eventPeerClosed:
-		e.What = PeerClosed
-	case f.Kind == eventLost:
-		e.What, e.Why = Lost, string(f.Data)
-		delete(s.conns, c.id)
-	case f.Kind == eventClosed:
-		e.What = Closed
-		delete(s.conns, c.id)
-	}
-	s.event = e
+	return len(s.serving) > 0
 }
 
-// putEnds writes the addresses of a connection and its MSS: local 18, peer 18, MSS 2.
-func putEnds(b []byte, local, peer netip.AddrPort, mss int) []byte {
-	for _, a := range []netip.AddrPort{local, peer} {
-		addr := a.Addr().As16()
-		b = binary.BigEndian.AppendUint16(append(b, addr[:]...), a.Port())
-	}
-	return binary.BigEndian.AppendUint16(b, uint16(mss))
+func (s *Stack) marked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.dirty) > 0
 }
 
-func parseEnds(b []byte) (local, peer netip.AddrPort, mss int) {
-	one := func(b []byte) netip.AddrPort {
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b)).Unmap(), binary.BigEndian.Uint16(b[16:]))
+// again has something served. gVisor calls it too, under its locks.
+func (s *Stack) again(d served) {
+	s.mu.Lock()
+	marked := d.mark()
+	first := len(s.dirty) == 0 && !*marked
+	if !*marked {
+		*marked = true
+		s.dirty = append(s.dirty, d)
 	}
-	return one(b), one(b[18:]), int(binary.BigEndian.Uint16(b[36:]))
+	s.mu.Unlock()
+	if first {
+		s.wake()
+	}
 }
 
 // Conn is a connection.
@@ -335,11 +317,9 @@ type Conn struct {
 	Local, Peer netip.AddrPort // Local is not valid before Connected
 	MSS         int            // bytes of a segment, from Connected or Incoming on
 
-	s              *Stack
-	id             uint32
+	st             *stream
 	in             []byte // received and not taken
-	kept           bool   // in is no longer in the ring
-	taken          uint32 // bytes taken that the pump does not know of
+	kept           bool   // in is no longer what Next read
 	written, acked uint64
 }
 
@@ -349,43 +329,135 @@ func (c *Conn) In() []byte { return c.in }
 
 // Take takes the first n bytes of In.
 func (c *Conn) Take(n int) {
-	c.in = c.in[n:]
-	if c.taken += uint32(n); int(c.taken) >= c.s.limits.Buffer/4 {
-		c.s.post(&handover.Header{Kind: orderTaken, Flow: c.Function, A: c.id, B: c.taken}, nil)
-		c.taken = 0
+	if c.in = c.in[n:]; c.kept && len(c.in) == 0 {
+		c.in, c.kept = nil, false
+		c.st.s.again(c.st)
 	}
 }
 
 // Room returns how many bytes may be written.
-func (c *Conn) Room() int { return c.s.limits.Buffer - int(c.written-c.acked) }
+func (c *Conn) Room() int { return c.st.s.limits.Buffer - int(c.written-c.acked) }
 
 // Acknowledged returns how many of the bytes written the peer's TCP has acknowledged.
 func (c *Conn) Acknowledged() uint64 { return c.acked }
 
-// Write sends bytes, as many as there is room for, and returns their number.
+// Write sends bytes at the next Flush, as many as there is room for, and returns their number.
 func (c *Conn) Write(b []byte) (n int) {
-	for b = b[:min(len(b), c.Room())]; len(b) > 0; {
-		part := b[:min(len(b), maxPart)]
-		c.s.post(&handover.Header{Kind: orderWrite, Flow: c.Function, A: c.id}, part)
-		n, b = n+len(part), b[len(part):]
-	}
-	c.written += uint64(n)
-	return n
+	b = b[:min(len(b), c.Room())]
+	c.written += uint64(len(b))
+	c.st.write(b)
+	return len(b)
 }
 
-// maxPart is the most bytes of a stream in one frame of a ring.
-const maxPart = 32 << 10
-
 // CloseWrite tells the peer that no more bytes follow those written.
-func (c *Conn) CloseWrite() { c.tell(orderCloseWrite) }
+func (c *Conn) CloseWrite() {
+	if st := c.st; st.last == 0 {
+		st.shut = true
+		st.s.again(st)
+	}
+}
 
 // Close ends the connection in order: the peer gets all that was written. What it sends from now on
 // is refused. Closed follows, or Lost.
-func (c *Conn) Close() { c.tell(orderClose) }
+func (c *Conn) Close() {
+	if st := c.st; st.last == 0 {
+		st.s.guarded(st.close)
+	}
+}
 
 // Reset ends the connection at once. Closed follows.
-func (c *Conn) Reset() { c.tell(orderReset) }
+func (c *Conn) Reset() {
+	if st := c.st; st.last == 0 {
+		st.s.guarded(st.reset)
+	}
+}
 
-func (c *Conn) tell(k handover.Kind) {
-	c.s.post(&handover.Header{Kind: k, Flow: c.Function, A: c.id}, nil)
+// departing holds the packets that functions send until the shard takes them. A function may use no more
+// room than it leaves free; what finds no room is lost, as on a network.
+type departing struct {
+	mu        sync.Mutex // a goroutine of gVisor's may send, too
+	list      ring.Queue[departure]
+	bytes     int
+	functions map[uint32]int // bytes of each
+}
+
+// departure is a packet that a function sends, and holds a reference to it.
+type departure struct {
+	pkt *stack.PacketBuffer
+	Departure
+}
+
+// Departure describes a packet that a function sends.
+type Departure struct {
+	Function uint32
+	Unsummed bool // TCP's checksum is that of the pseudo header alone, and is to be completed
+	Segments int  // that the packet stands for
+	Segment  int  // bytes of data of each of them but the last, if there are several
+}
+
+// maxDeparting bounds the bytes of packets that wait.
+const maxDeparting = 1 << 20
+
+// leastCost is what the shortest packet counts for.
+const leastCost = 1 << 10
+
+func costOf(pkt *stack.PacketBuffer) int { return max(pkt.Size(), leastCost) }
+
+func (d *departing) put(x departure) (first, ok bool) {
+	n := costOf(x.pkt)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.functions[x.Function]+n > maxDeparting-d.bytes-n {
+		return false, false
+	}
+	d.bytes += n
+	d.functions[x.Function] += n
+	x.pkt.IncRef()
+	*d.list.Push() = x
+	return d.list.Len() == 1, true
+}
+
+func (d *departing) take() (x departure, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.list.Len() == 0 {
+		return x, false
+	}
+	first := d.list.Pop()
+	x, *first = *first, departure{}
+	n := costOf(x.pkt)
+	d.bytes -= n
+	if d.functions[x.Function] -= n; d.functions[x.Function] == 0 {
+		delete(d.functions, x.Function)
+	}
+	return x, true
+}
+
+func (d *departing) waiting() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.list.Len() > 0
+}
+
+func (d *departing) drop() {
+	for x, ok := d.take(); ok; x, ok = d.take() {
+		x.pkt.DecRef()
+	}
+}
+
+// Transmit copies the next IP packet that a function sends to b; n is 0 if there is none.
+func (s *Stack) Transmit(b []byte) (n int, d Departure) {
+	x, ok := s.departing.take()
+	if !ok {
+		return 0, Departure{}
+	}
+	views, skip := x.pkt.AsViewList()
+	for v := views.Front(); v != nil; v = v.Next() {
+		part := v.AsSlice()
+		part = part[min(skip, len(part)):]
+		skip -= min(skip, v.Size())
+		n += copy(b[n:], part)
+	}
+	x.pkt.DecRef()
+	return n, x.Departure
 }

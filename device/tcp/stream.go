@@ -4,46 +4,40 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 
-	"github.com/falcon-vnic/vnic/device/handover"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// stream is the pump's side of a connection.
+// stream is a connection as gVisor has it.
 //
 //	opening ─▶ open ─▶ (ending) ─▶ over: the last event is told ─▶ removed: gVisor has forgotten it, too
 type stream struct {
-	p        *pump
+	s        *Stack
+	conn     *Conn
 	f        *function // nil: the connection was never begun
-	number   uint32    // of the function
-	id       uint32
 	ep       tcpip.Endpoint
 	queue    *waiter.Queue
 	entry    waiter.Entry
-	isMarked bool // guarded by p.mu
+	isMarked bool // guarded by Stack.mu
 	flow     flow
 
 	called uint16 // the port at which a peer called; 0: this end called
 	open   bool   // Connected or Incoming is told
 	eof    bool   // PeerClosed is told
 	over   bool
-	last   handover.Kind // the last event, which is to be told; 0: none yet
+	last   What // the last event, which is to be told; 0: none yet
 	why    string
 
-	pending []byte // written, and not yet taken by gVisor
-	written uint64
+	pending []byte // written, and not yet taken by gVisor, in a buffer of the stack's
 	shut    bool   // no more will be written
 	ending  bool   // the shard has closed it
 	closed  bool   // and gVisor was told
 	fin     bool   // gVisor was told that no more will be written
-	window  int    // bytes that the shard may be given
-	unread  []byte // read from gVisor, for which the ring had no room
-	told    uint64
 
 	base  atomic.Uint64 // sequence number of the first byte, and 1<<32; 0: not known yet
 	acked uint64        // bytes that the peer's TCP has acknowledged; FIN counts as one
@@ -54,19 +48,25 @@ var _ served = (*stream)(nil)
 func (st *stream) mark() *bool { return &st.isMarked }
 
 // NotifyEvent implements waiter.EventListener.
-func (st *stream) NotifyEvent(waiter.EventMask) { st.p.happened(st) }
+func (st *stream) NotifyEvent(waiter.EventMask) { st.s.again(st) }
+
+// newStream makes a connection of a function.
+func (s *Stack) newStream(function uint32) *stream {
+	st := &stream{s: s, conn: &Conn{Function: function}}
+	st.conn.st = st
+	s.streams[st] = struct{}{}
+	return st
+}
 
 // connect begins a connection to a peer, from a local port; 0: any.
-func (p *pump) connect(f *function, number, id uint32, from uint16, to netip.AddrPort) {
-	st := &stream{p: p, number: number, id: id, window: p.limits.Buffer}
-	p.streams[id] = st
-	p.again(st)
+func (st *stream) connect(f *function, from uint16, to netip.AddrPort) {
+	st.s.again(st)
 	switch {
 	case f == nil:
 		st.fail("the function has no address")
 	case to.Addr().Is4() != f.addr.Is4():
 		st.fail(fmt.Sprintf("%s is of another family than the function's address %s", to.Addr(), f.addr))
-	case f.conns == p.limits.Conns:
+	case f.conns == st.s.limits.Conns:
 		st.fail(fmt.Sprintf("the function has %d connections, as many as it may", f.conns))
 	default:
 		st.f = f
@@ -79,7 +79,7 @@ func (p *pump) connect(f *function, number, id uint32, from uint16, to netip.Add
 		st.begin(ep)
 		err = ep.Connect(tcpip.FullAddress{NIC: f.nic(), Addr: tcpAddr(to.Addr()), Port: to.Port()})
 		if _, started := err.(*tcpip.ErrConnectStarted); err != nil && !started {
-			st.finish(eventLost, err.String())
+			st.finish(Lost, err.String())
 			return
 		}
 		st.enter(to)
@@ -89,14 +89,14 @@ func (p *pump) connect(f *function, number, id uint32, from uint16, to netip.Add
 // fail ends a connection that never began.
 func (st *stream) fail(why string) {
 	st.f = nil
-	st.finish(eventLost, why)
+	st.finish(Lost, why)
 }
 
 // begin makes the stream one of the function's, with its endpoint.
 func (st *stream) begin(ep tcpip.Endpoint) {
 	st.ep = ep
 	st.f.conns++
-	st.p.counts.conns.Add(1)
+	st.s.counts.conns.Add(1)
 	o := ep.SocketOptions()
 	o.SetDelayOption(false)
 	timeout := tcpip.TCPUserTimeoutOption(giveUp)
@@ -112,107 +112,126 @@ func (st *stream) enter(peer netip.AddrPort) {
 	st.f.enter(st)
 }
 
-// write takes bytes of the shard.
+// write takes bytes of the shard, which flush sends.
 func (st *stream) write(b []byte) {
-	if st.shut || st.last != 0 {
+	if st.shut || st.last != 0 || len(b) == 0 {
 		return
 	}
-	st.written += uint64(len(b))
-	if len(st.pending) == 0 {
-		b = b[st.push(b):]
+	if st.pending == nil {
+		st.pending = st.s.buffer()
 	}
-	if len(b) > 0 {
-		st.pending = append(st.pending, b...)
-		st.p.again(st)
+	if len(st.pending) == 0 {
+		st.s.writers = append(st.s.writers, st)
+	}
+	st.pending = append(st.pending, b...)
+}
+
+// flush gives gVisor what was written, as much as it takes: what it has together it sends together.
+func (st *stream) flush() {
+	if !st.open || st.over || len(st.pending) == 0 {
+		return
+	}
+	r := bytes.NewReader(st.pending)
+	_, _ = st.ep.Write(r, tcpip.WriteOptions{Atomic: true}) // of errors, reading says more
+	if st.pending = st.pending[:copy(st.pending, st.pending[len(st.pending)-r.Len():])]; len(st.pending) == 0 {
+		st.s.give(st.pending)
+		st.pending = nil
 	}
 }
 
-// push gives gVisor bytes, as many as it takes, and returns their number.
-func (st *stream) push(b []byte) (n int) {
-	if !st.open {
-		return 0
+// buffer returns memory for bytes that are written. give takes it back.
+func (s *Stack) buffer() []byte {
+	if n := len(s.spare); n > 0 {
+		b := s.spare[n-1]
+		s.spare = s.spare[:n-1]
+		return b
 	}
-	r := bytes.NewReader(b)
-	took, _ := st.ep.Write(r, tcpip.WriteOptions{}) // of errors, reading says more
-	return int(took)
+	return make([]byte, 0, s.limits.Buffer)
+}
+
+func (s *Stack) give(b []byte) {
+	const most = 16
+	if b != nil && len(s.spare) < most {
+		s.spare = append(s.spare, b[:0])
+	}
 }
 
 // serve tells the shard what it can be told, and gives gVisor what it takes.
-func (st *stream) serve() {
+func (st *stream) serve() (ev Event, ok bool) {
 	if st.over {
 		st.leave()
-		return
+		return ev, false
 	}
 	if st.last == 0 {
-		st.progress()
+		if ev, ok = st.progress(); ok {
+			return ev, true
+		}
 	}
 	if st.last == 0 {
-		return
+		return ev, false
 	}
-	if !st.tell(st.last, 0, []byte(st.why)) {
-		return
-	}
-	st.over, st.pending, st.unread = true, nil, nil
-	if st.f != nil {
+	st.over = true
+	st.s.give(st.pending)
+	st.pending = nil
+	ev = st.event(st.last)
+	if ev.Why = st.why; st.f != nil {
 		st.ep.Close()
 	}
 	st.leave()
+	return ev, true
+}
+
+func (st *stream) event(what What) Event {
+	return Event{What: what, Function: st.conn.Function, Conn: st.conn}
 }
 
 // leave forgets a stream that is over, when gVisor has forgotten it. Until then it counts.
 func (st *stream) leave() {
-	if st.p.streams[st.id] != st {
+	s := st.s
+	if _, ok := s.streams[st]; !ok {
 		return
 	}
 	if st.f != nil {
 		switch tcp.EndpointState(st.ep.State()) {
 		case tcp.StateClose, tcp.StateError, tcp.StateInitial, tcp.StateBound:
 		default:
-			if !st.p.isLeaving {
-				st.p.isLeaving = true
-				st.p.leaving.Reset(lingerTime)
+			if s.leaveAt == vtime.Never { // others that are over later do not put it off
+				s.leaveAt = s.clock.read() + lingerTime.Nanoseconds()
 			}
 			return
 		}
 		st.queue.EventUnregister(&st.entry)
 		st.f.forget(st)
 	}
-	delete(st.p.streams, st.id)
+	delete(s.streams, st)
 }
 
 // expire forgets streams that gVisor has forgotten since.
-func (p *pump) expire() {
-	p.isLeaving = false
-	for _, st := range p.streams {
+func (s *Stack) expire() {
+	s.leaveAt = vtime.Never
+	for st := range s.streams {
 		if st.over {
 			st.leave()
 		}
 	}
 }
 
-func (st *stream) progress() {
-	if !st.open && !st.opened() {
-		return
+func (st *stream) progress() (ev Event, ok bool) {
+	if !st.open {
+		return st.opened()
 	}
-	if len(st.pending) > 0 {
-		st.pending = st.pending[st.push(st.pending):]
+	st.flush()
+	c := st.conn
+	if len(st.pending) == 0 && st.shut && !st.fin {
+		st.fin = true
+		_ = st.ep.Shutdown(tcpip.ShutdownWrite)
 	}
-	if len(st.pending) == 0 {
-		st.pending = nil
-		if st.shut && !st.fin {
-			st.fin = true
-			_ = st.ep.Shutdown(tcpip.ShutdownWrite)
-		}
-	}
-	if acked := min(st.acked, st.written); acked > st.told {
-		if !st.tell(eventAcked, uint32(acked-st.told), nil) {
-			return
-		}
-		st.told = acked
+	if acked := min(st.acked, c.written); acked > c.acked {
+		c.acked = acked
+		return st.event(Acknowledged), true
 	}
 	if !st.ending {
-		st.read()
-		return
+		return st.read()
 	}
 	if st.fin && !st.closed {
 		st.closed = true
@@ -221,70 +240,75 @@ func (st *stream) progress() {
 	if st.fin {
 		switch state := tcp.EndpointState(st.ep.State()); {
 		case state == tcp.StateError:
-			st.finish(eventLost, st.reason())
-		case st.acked > st.written, state == tcp.StateTimeWait, state == tcp.StateClose:
-			st.finish(eventClosed, "")
+			st.finish(Lost, st.reason())
+		case st.acked > c.written, state == tcp.StateTimeWait, state == tcp.StateClose:
+			st.finish(Closed, "")
 		}
 	}
+	return ev, false
+}
+
+// close ends the connection in order.
+func (st *stream) close() {
+	if st.shut, st.ending = true, true; !st.open {
+		st.reset()
+	}
+	st.s.again(st)
+}
+
+// reset ends the connection at once.
+func (st *stream) reset() {
+	if st.f != nil {
+		st.ep.Abort()
+	}
+	st.finish(Closed, "")
 }
 
 // opened tells that the connection is open, if it is.
-func (st *stream) opened() bool {
+func (st *stream) opened() (ev Event, ok bool) {
 	switch state := tcp.EndpointState(st.ep.State()); state {
 	case tcp.StateError, tcp.StateClose:
-		st.finish(eventLost, st.reason())
-		return false
+		st.finish(Lost, st.reason())
+		return ev, false
 	case tcp.StateInitial, tcp.StateBound, tcp.StateConnecting, tcp.StateSynSent, tcp.StateSynRecv:
-		return false
+		return ev, false
 	}
-	kind := eventConnected
-	if st.called != 0 {
-		kind = eventIncoming
+	c := st.conn
+	c.Local, c.Peer, c.MSS = netip.AddrPortFrom(st.f.addr, st.flow.local), st.flow.peer, st.f.mssTo(st.flow)
+	st.open = true
+	if ev = st.event(Connected); st.called != 0 {
+		ev.What, ev.Port = Incoming, st.called
 	}
-	ends := putEnds(nil, netip.AddrPortFrom(st.f.addr, st.flow.local), st.flow.peer, st.f.mssTo(st.flow))
-	st.open = st.tell(kind, uint32(st.called), ends)
-	return st.open
+	return ev, true
 }
 
-func (st *stream) tell(k handover.Kind, b uint32, data []byte) bool {
-	return st.p.tell(st, &handover.Header{Kind: k, Flow: st.number, A: st.id, B: b}, data)
-}
-
-// read gives the shard what has arrived, as far as its window and the ring have room.
-func (st *stream) read() {
-	for !st.eof {
-		if len(st.unread) == 0 && !st.fetch() {
-			return
+// read reads what has arrived, unless the shard has left some of what was read before: then gVisor keeps it, and
+// holds the peer's window closed.
+func (st *stream) read() (ev Event, ok bool) {
+	c := st.conn
+	if st.eof {
+		if tcp.EndpointState(st.ep.State()) == tcp.StateError {
+			st.finish(Lost, st.reason())
 		}
-		if len(st.unread) > 0 && !st.tell(eventData, 0, st.unread) {
-			st.unread = slices.Clone(st.unread)
-			return
-		}
-		st.unread = nil
+		return ev, false
 	}
-	if tcp.EndpointState(st.ep.State()) == tcp.StateError {
-		st.finish(eventLost, st.reason())
+	if len(c.in) > 0 {
+		return ev, false
 	}
-}
-
-// fetch reads what has arrived into unread, which is valid until the next stream is served. It
-// returns false if there is nothing.
-func (st *stream) fetch() bool {
-	part := st.p.scratch[:min(len(st.p.scratch), st.window)]
-	w := tcpip.SliceWriter(part)
+	w := tcpip.SliceWriter(st.s.scratch)
 	got, err := st.ep.Read(&w, tcpip.ReadOptions{})
 	switch err.(type) {
 	case nil:
-		st.unread = part[:got.Count]
-		st.window -= got.Count
-		return got.Count > 0
-	case *tcpip.ErrWouldBlock, *tcpip.ErrBadBuffer: // nothing there, no window
+		c.in, c.kept = st.s.scratch[:got.Count], false
+		return st.event(Data), got.Count > 0
+	case *tcpip.ErrWouldBlock: // nothing there
 	case *tcpip.ErrClosedForReceive:
-		st.eof = st.tell(eventPeerClosed, 0, nil)
+		st.eof = true
+		return st.event(PeerClosed), true
 	default:
-		st.finish(eventLost, err.String())
+		st.finish(Lost, err.String())
 	}
-	return false
+	return ev, false
 }
 
 // reason returns what the endpoint says about its end.
@@ -296,9 +320,9 @@ func (st *stream) reason() string {
 }
 
 // finish sets the connection's last event.
-func (st *stream) finish(last handover.Kind, why string) {
+func (st *stream) finish(last What, why string) {
 	if st.last == 0 {
 		st.last, st.why = last, why
-		st.p.again(st)
+		st.s.again(st)
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/tcp"
 	"github.com/falcon-vnic/vnic/internal/allocs"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
 // TestStreamsArriveWholeAndInOrder: what either end writes arrives at the other whole and in order, on
@@ -75,13 +77,12 @@ func TestAnEndThatTakesNothingStopsItsPeer(t *testing.T) {
 	b.deaf = true
 	want := bytesOf(1, 1<<20)
 	a.left = want
-	quiet := time.Now().Add(300 * time.Millisecond)
-	before := 0
+	quiet, before := w.time, 0
 	w.until("an end of the bytes", func() bool {
 		if len(a.left) != before {
-			before, quiet = len(a.left), time.Now().Add(300*time.Millisecond)
+			before, quiet = len(a.left), w.time
 		}
-		return a.Room() == 0 && time.Now().After(quiet)
+		return a.Room() == 0 && w.time > quiet+vtime.Time(10*time.Second)
 	})
 	if gone := len(want) - len(a.left); gone > 4*buffer || len(b.In()) > buffer {
 		t.Errorf("%d bytes were taken of the sender, %d are kept", gone, len(b.In()))
@@ -185,9 +186,8 @@ func TestConnectionsBeyondTheLimitWait(t *testing.T) {
 	}
 	answered := func() int { return len(w.sides[1].conns) }
 	w.until("the first", func() bool { return answered() == most })
-	for range 50 {
+	for range 500 {
 		w.turn()
-		time.Sleep(time.Millisecond)
 	}
 	if n := answered(); n != most {
 		t.Errorf("%d connections were answered, want %d", n, most)
@@ -291,6 +291,9 @@ func TestEventsWaitForTheShard(t *testing.T) {
 	// The receiver's shard carries packets only, for a while.
 	for range 200 {
 		s := w.sides[0]
+		w.time += turnTime
+		s.Step(w.time)
+		w.sides[1].Step(w.time)
 		for ev, ok := s.Next(); ok; ev, ok = s.Next() {
 			w.happened(s, ev)
 		}
@@ -299,11 +302,8 @@ func TestEventsWaitForTheShard(t *testing.T) {
 		}
 		for i, s := range w.sides {
 			s.Flush()
-			for n, f := s.Transmit(w.buf[:]); n > 0; n, f = s.Transmit(w.buf[:]) {
-				w.carry(i, f, w.buf[:n])
-			}
+			w.carryAll(i)
 		}
-		time.Sleep(time.Millisecond)
 	}
 	w.until("all bytes", func() bool {
 		n := 0
@@ -418,6 +418,112 @@ func TestSegmentsFitWhatThePeerTakes(t *testing.T) {
 				t.Errorf("%d packets", packets)
 			}
 		})
+	}
+}
+
+// TestSegmentsAreHandledWhereTheyArrive: connections are made, carry bytes and end in turns of the shards alone. No
+// goroutine gets the processor meanwhile, as it would have to if one of the functions of gVisor that inline_unsafe.go
+// names did something else than now.
+func TestSegmentsAreHandledWhereTheyArrive(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	w.sides[1].Listen(7, 5000)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	turn := func() {
+		w.time += turnTime
+		w.turnSides()
+	}
+	for range 20 { // an accident may be that the scheduler interrupts this one
+		a := w.call(netip.AddrPortFrom(addresses[false][1], 5000))
+		for range 3 { // SYN, SYN-ACK; ACK
+			turn()
+		}
+		if n := len(w.sides[1].conns); !a.connected || !w.sides[1].conns[n-1].connected {
+			t.Fatal("not connected")
+		}
+		b := w.sides[1].conns[len(w.sides[1].conns)-1]
+		a.left = bytesOf(1, 5000)
+		turn()
+		if !bytes.Equal(b.got, bytesOf(1, 5000)) {
+			t.Fatalf("%d bytes have arrived", len(b.got))
+		}
+		if turn(); a.Acknowledged() != 5000 {
+			t.Fatalf("%d bytes are acknowledged", a.Acknowledged())
+		}
+		a.Close()
+		turn()
+		b.Close()
+		for range 3 {
+			turn()
+		}
+		if !a.over || !b.over || a.why != "" || b.why != "" {
+			t.Fatalf("over: %v %q, %v %q", a.over, a.why, b.over, b.why)
+		}
+		w.time += vtime.Time(time.Minute) // TIME_WAIT
+		if turn(); w.sides[0].Stats().Conns != 0 {
+			t.Fatal("a connection stays")
+		}
+	}
+}
+
+// TestWhatArrivesTogetherIsAcknowledgedOnce: segments that continue each other are handled as one.
+func TestWhatArrivesTogetherIsAcknowledgedOnce(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		w := newWorld(t, 1, v6, tcp.Limits{})
+		w.sides[1].Listen(7, 5000)
+		a, b := w.connected(5000, v6)
+		for range 10 { // the window opens
+			a.left, b.got = bytesOf(1, 60_000), nil
+			w.until("bytes", func() bool { return len(b.got) == 60_000 })
+		}
+		segments, answers := 0, 0
+		w.sees = func(from int, packet []byte) {
+			if from == 0 {
+				segments++
+			} else {
+				answers++
+			}
+		}
+		a.left, b.got = bytesOf(2, 60_000), nil
+		w.until("bytes", func() bool { return len(b.got) == 60_000 })
+		w.until("the acknowledgement", func() bool { return a.Room() == 256<<10 })
+		if !bytes.Equal(b.got, bytesOf(2, 60_000)) || segments < 60_000/mtu || answers > 4 {
+			t.Errorf("IPv6 %v: %d segments, %d answers", v6, segments, answers)
+		}
+	}
+}
+
+// TestPacketsThatWaitLeaveRoomForOthers: the packets of a function that the shard does not take keep none of
+// another's from it, and only so many wait.
+func TestPacketsThatWaitLeaveRoomForOthers(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{Conns: 64})
+	s := w.sides[0]
+	s.Add(9, netip.MustParseAddr("10.0.0.9"), mtu)
+	w.sides[1].Listen(7, 5000)
+	var conns []*end
+	for range 30 {
+		a, _ := w.connected(5000, false)
+		for range 5 {
+			a.left = bytesOf(1, 100_000)
+			w.until("the bytes' way", func() bool { return a.Room() == 256<<10 })
+		}
+		conns = append(conns, a)
+	}
+	for _, a := range conns {
+		a.Write(bytesOf(1, 200_000))
+	}
+	s.Flush()
+	if s.Stats().DepartingFull == 0 {
+		t.Error("all of it waits")
+	}
+	w.callFrom(0, 9, netip.AddrPortFrom(addresses[false][1], 5000))
+	total, others := 0, 0
+	for n, d := s.Transmit(w.buf[:]); n > 0; n, d = s.Transmit(w.buf[:]) {
+		if total += n; d.Function == 9 {
+			others++
+		}
+	}
+	if others != 1 || total > 1<<20 {
+		t.Errorf("%d packets of the other function; %d bytes have waited", others, total)
 	}
 }
 

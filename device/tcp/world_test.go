@@ -1,15 +1,21 @@
 package tcp_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+
 	"github.com/falcon-vnic/vnic/device/tcp"
 	"github.com/falcon-vnic/vnic/internal/leak"
+	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -21,10 +27,10 @@ type world struct {
 	rng    *rand.Rand
 	loss   float64
 	swap   float64 // chance that a packet is overtaken
-	woken  chan struct{}
 	buf    [64 << 10]byte
 	cross  func(from int, function uint32) uint32 // the function at the other side; nil: the same number
 	sees   func(from int, packet []byte)
+	time   vtime.Time // virtual: each turn takes some
 	failed time.Time
 }
 
@@ -35,13 +41,6 @@ type side struct {
 	held   [][]byte          // packets that others overtake
 	refuse map[uint16]string // why a port cannot be listened at
 	faults []string
-}
-
-// Flush hands over what was posted.
-func (s *side) Flush() {
-	if s.Stack.Flush() {
-		s.Wake()
-	}
 }
 
 // end is a connection as its shard sees it.
@@ -56,7 +55,10 @@ type end struct {
 	closeAfter, writeOver bool
 }
 
-const mtu = 1500
+const (
+	mtu      = 1500
+	turnTime = vtime.Time(100 * time.Microsecond)
+)
 
 // patience is how long a test waits for what must come.
 var patience = time.Minute
@@ -67,14 +69,9 @@ var addresses = map[bool][2]netip.Addr{
 }
 
 func newWorld(t testing.TB, seed uint64, v6 bool, l tcp.Limits) *world {
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), woken: make(chan struct{}, 1), failed: time.Now().Add(patience)}
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), failed: time.Now().Add(patience)}
 	for i := range w.sides {
-		w.sides[i] = &side{refuse: map[uint16]string{}, Stack: tcp.New(tcp.Config{Limits: l, Started: func() {}, Wake: func() {
-			select {
-			case w.woken <- struct{}{}:
-			default:
-			}
-		}})}
+		w.sides[i] = &side{refuse: map[uint16]string{}, Stack: tcp.New(tcp.Config{Limits: l, Wake: func() {}})}
 		t.Cleanup(w.sides[i].Close)
 		w.sides[i].Add(7, addresses[v6][i], mtu)
 	}
@@ -92,9 +89,16 @@ func (w *world) callFrom(i int, function uint32, to netip.AddrPort) *end {
 	return e
 }
 
-// turn is one turn of both shards.
+// turn is one turn of both shards, and of what gVisor has beside them.
 func (w *world) turn() {
+	w.time += turnTime
+	runtime.Gosched()
+	w.turnSides()
+}
+
+func (w *world) turnSides() {
 	for i, s := range w.sides {
+		s.Step(w.time)
 		for ev, ok := s.Next(); ok; ev, ok = s.Next() {
 			w.happened(s, ev)
 		}
@@ -102,15 +106,62 @@ func (w *world) turn() {
 			e.work()
 		}
 		s.Flush()
-		for n, f := s.Transmit(w.buf[:]); n > 0; n, f = s.Transmit(w.buf[:]) {
-			w.carry(i, f, w.buf[:n])
-		}
+		w.carryAll(i)
 		for _, late := range s.held {
 			w.sides[1-i].Take(7, late)
 		}
 		s.held = nil
-		w.sides[1-i].Flush()
 	}
+}
+
+// carryAll carries what a side sends, as its gateway would.
+func (w *world) carryAll(from int) {
+	s := w.sides[from]
+	for n, d := s.Transmit(w.buf[:]); n > 0; n, d = s.Transmit(w.buf[:]) {
+		for _, packet := range cut(w.buf[:n], d) {
+			w.carry(from, d.Function, packet)
+		}
+	}
+}
+
+// cut returns the packets that a packet stands for, whole.
+func cut(b []byte, d tcp.Departure) (packets [][]byte) {
+	v4 := header.IPVersion(b) == header.IPv4Version
+	at := header.IPv6MinimumSize
+	if v4 {
+		at = int(header.IPv4(b).HeaderLength())
+	}
+	if !d.Unsummed {
+		return [][]byte{b}
+	}
+	headers := at + int(header.TCP(b[at:]).DataOffset())
+	size := max(d.Segment, 1)
+	if d.Segment == 0 {
+		size = len(b)
+	}
+	for from := headers; from < len(b) || from == headers; from += size {
+		end := min(from+size, len(b))
+		p := append(bytes.Clone(b[:headers]), b[from:end]...)
+		t := header.TCP(p[at:])
+		t.SetSequenceNumber(t.SequenceNumber() + uint32(from-headers))
+		if end < len(b) {
+			t.SetFlags(uint8(t.Flags() &^ (header.TCPFlagFin | header.TCPFlagPsh)))
+		}
+		var net header.Network = header.IPv6(p)
+		if v4 {
+			ip := header.IPv4(p)
+			ip.SetTotalLength(uint16(len(p)))
+			ip.SetChecksum(0)
+			ip.SetChecksum(^ip.CalculateChecksum())
+			net = ip
+		} else {
+			header.IPv6(p).SetPayloadLength(uint16(len(t)))
+		}
+		t.SetChecksum(0)
+		t.SetChecksum(^checksum.Checksum(t, header.PseudoHeaderChecksum(header.TCPProtocolNumber, net.SourceAddress(), net.DestinationAddress(), uint16(len(t)))))
+		packets = append(packets, p)
+	}
+	return packets
 }
 
 func (w *world) carry(from int, function uint32, packet []byte) {
@@ -188,10 +239,6 @@ func (w *world) until(what string, done func() bool) {
 				}
 			}
 			w.t.Fatal("it does not come: ", what)
-		}
-		select {
-		case <-w.woken:
-		case <-time.After(time.Millisecond):
 		}
 	}
 }

@@ -19,7 +19,7 @@ var Kind = transport.Kind{
 	RCOnly:    true,
 	Counters: []transport.Counter{
 		{Name: "faults", Help: "Faults of the NIC's TCP, each of which ended the connections of a shard's functions.", Of: func(s *transport.PortStats) uint64 { return s.Faults }},
-		{Name: "lost", Help: "TCP segments lost because the way between the shard and TCP was full.", Of: func(s *transport.PortStats) uint64 { return s.Missing }},
+		{Name: "lost", Help: "Packets of TCP, of one segment or several, lost because too many waited to be sent.", Of: func(s *transport.PortStats) uint64 { return s.Missing }},
 		{Name: "received", Help: "TCP segments received for functions.", Of: func(s *transport.PortStats) uint64 { return s.Received }},
 		{Name: "refused", Help: "Streams ended by a Terminate that was sent.", Of: func(s *transport.PortStats) uint64 { return s.Refused }},
 		{Name: "sent", Help: "TCP segments sent.", Of: func(s *transport.PortStats) uint64 { return s.Sent }},
