@@ -144,8 +144,8 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 	if why := g.admit(p, &h, dst); why != none {
 		return why
 	}
-	if p.forges(b, &h) {
-		return DropForged
+	if why := p.forged(b, &h); why != none {
+		return why
 	}
 	p.learn(h.src, src)
 	return g.route(now, in, h, f)

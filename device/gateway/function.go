@@ -79,18 +79,20 @@ func (h *header) claimed(c *Claim) bool {
 	return h.proto == c.Protocol && !h.later && h.total >= h.l4+udpLen
 }
 
-// forges reports whether the port's guest sent a packet of the function's claim from the address
-// that the function itself uses. Any program in the guest could end others' connections this way. A
-// first fragment counts too, since the receiver may reassemble packets.
-func (p *Endpoint) forges(packet []byte, h *header) bool {
+// forged returns why a packet is dropped that the port's guest sent as if it were the function: of its
+// claim, from the address that the function itself uses. Any program in the guest could end others'
+// connections this way. A first fragment counts too, since the receiver may reassemble packets.
+func (p *Endpoint) forged(packet []byte, h *header) Reason {
 	if p.take == nil || !h.claimed(&p.claim) || !p.speaksFrom(h.src) {
-		return false
+		return none
 	}
-	if at := packet[h.l4:]; p.claim.Ports != nil {
-		return p.claim.has(binary.BigEndian.Uint16(at)) // as if it were the function's end
-	} else {
-		return p.claim.has(binary.BigEndian.Uint16(at[2:]))
+	switch at := packet[h.l4:]; {
+	case p.claim.Ports != nil && p.claim.has(binary.BigEndian.Uint16(at)):
+		return DropOwnPort
+	case p.claim.Ports == nil && p.claim.has(binary.BigEndian.Uint16(at[2:])):
+		return DropForged
 	}
+	return none
 }
 
 // FromFunction takes a packet that a port's function sent, not its guest, with the offload work that

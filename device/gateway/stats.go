@@ -16,7 +16,8 @@ const (
 	DropOffload     // the virtio-net header does not fit the frame
 	DropSourceIP    // not an address of the function
 	DropFalcon      // protocol 252: only the NIC speaks Falcon
-	DropForged      // of the function's claim, from its address, but sent by the guest (Endpoint.forges)
+	DropForged      // of the function's claim, from its address, but sent by the guest (Endpoint.forged)
+	DropOwnPort     // the same, from a port where the function itself has an end of a connection
 	DropMulticast   // broadcast or multicast, which is not carried
 	DropLinkLocal   // link-local, not forwarded
 	DropDestination // not a valid destination address
@@ -54,7 +55,7 @@ const (
 )
 
 var reasonNames = [Reasons]string{
-	"none", "drop_truncated", "drop_ethertype", "drop_source_mac", "drop_other_mac", "drop_header", "drop_offload", "drop_source_ip", "drop_falcon", "drop_roce",
+	"none", "drop_truncated", "drop_ethertype", "drop_source_mac", "drop_other_mac", "drop_header", "drop_offload", "drop_source_ip", "drop_falcon", "drop_roce", "drop_own_port",
 	"drop_multicast", "drop_link_local", "drop_destination", "drop_no_route", "drop_hairpin", "drop_ttl", "drop_too_big", "drop_no_key", "drop_ecn",
 	"drop_arp", "drop_nd", "drop_dhcp", "drop_icmp_limit", "drop_reply_full", "drop_wrong_vc", "drop_wrong_source", "drop_no_port", "drop_port_down",
 	"drop_port_full", "drop_port_too_big", "drop_shard_full", "drop_group_full", "drop_panic", "arp_answered", "nd_answered", "asked", "dhcp_answered", "icmp_sent", "echo_answered", "fragments", "fragmented", "nested",
