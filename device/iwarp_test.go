@@ -166,6 +166,7 @@ func TestIWARPInsideANICEndsWithADriver(t *testing.T) {
 				connect(t, a, b, 5000)
 				copy(a.mr.Bytes(), "written inside")
 				a.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 20_000)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+				a.do(t, guestlib.SendWR{Opcode: guestlib.Read, SGL: []guestlib.SGE{a.mr.SGE(1<<20, 8)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}) // the WRITE is in memory then
 				if !bytes.HasPrefix(b.mr.Bytes(), []byte("written inside")) {
 					t.Errorf("%q", b.mr.Bytes()[:20])
 				}

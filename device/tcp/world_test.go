@@ -61,7 +61,7 @@ const (
 )
 
 // patience is how long a test waits for what must come.
-var patience = time.Minute
+var patience = 5 * time.Minute
 
 var addresses = map[bool][2]netip.Addr{
 	false: {netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")},

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // Life is a service of which a test plays a part.
@@ -21,13 +22,20 @@ func (v Life) Datagram() uint32 { return v.ud.qp.Num() }
 // Answer answers datagrams until ctx ends.
 func (v Life) Answer(ctx context.Context) error { return v.ud.run(ctx) }
 
-// FailOne waits for a datagram, and answers it from memory that is not the service's.
+// FailOne waits for a datagram, and answers it from memory that is not the service's. What else
+// completes meanwhile, such as an earlier answer that failed, is the service's.
 func (v Life) FailOne(ctx context.Context) error {
 	for {
 		var wc [1]guestlib.WC
 		n, err := v.ud.cq.Poll(wc[:])
 		if err != nil {
 			return err
+		}
+		if n == 1 && (wc[0].Err() != nil || wc[0].Opcode != abi.WCOpRecv) {
+			if err := v.ud.completed(ctx, &wc[0]); err != nil {
+				return err
+			}
+			continue
 		}
 		if n == 1 {
 			from, err := guestlib.SourceGID(v.ud.mr.Bytes()[int(wc[0].ID)*v.ud.size:])
