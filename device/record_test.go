@@ -3,17 +3,27 @@ package device
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/fabric"
 	"github.com/falcon-vnic/vnic/device/record"
 	"github.com/falcon-vnic/vnic/device/shard"
+	"github.com/falcon-vnic/vnic/guestlib/conform"
 	"github.com/falcon-vnic/vnic/internal/tape"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // taped makes NICs of tests be recorded, and replayed when they have stopped.
@@ -43,6 +53,12 @@ func recorded(t testing.TB, cfg *config.Config) record.Config {
 // replay plays a recording to its end, and compares what the shard does.
 func replay(t testing.TB, file string, cfg *config.Config) {
 	t.Helper()
+	replayWatched(t, file, cfg, func(*shard.Player, tape.Kind, int64) {})
+}
+
+// replayWatched does so and calls watch after each event, with the time of the Step.
+func replayWatched(t testing.TB, file string, cfg *config.Config, watch func(p *shard.Player, k tape.Kind, now int64)) (players []*shard.Player) {
+	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +72,10 @@ func replay(t testing.TB, file string, cfg *config.Config) {
 		on := r.Tape(i)
 		p, err := shard.NewPlayer(i, cfg, on, slog.New(slog.DiscardHandler))
 		for err == nil {
-			_, err = p.Next()
+			var k tape.Kind
+			if k, err = p.Next(); err == nil {
+				watch(p, k, on.Now())
+			}
 		}
 		st, _ := f.Stat()
 		t.Logf("replayed %d Steps of shard %d of NIC %s in %d bytes", on.Steps(), i, r.NIC, st.Size())
@@ -66,7 +85,9 @@ func replay(t testing.TB, file string, cfg *config.Config) {
 		} else if err != io.EOF {
 			t.Errorf("shard %d: %v", i, err)
 		}
+		players = append(players, p)
 	}
+	return players
 }
 
 // TestARecordedNICDoesTheSameAgain records what these tests do with NICs that have threads, and
@@ -89,4 +110,84 @@ func TestANICWithStreamsIsNotRecorded(t *testing.T) {
 	if err := Recordable(cfg); err == nil || !strings.Contains(err.Error(), "TCP") {
 		t.Errorf("%v", err)
 	}
+}
+
+// brokenAt returns when a driver broke the rule that a shard shows as v of function id: it is zero
+// milliseconds old 999999 ns later, and one a nanosecond after that.
+func brokenAt(s *shard.Shard, id pfvf.ID, v *control.Violation, at int64) bool {
+	age := func(now int64) int64 {
+		for _, is := range s.View().Objects.Violations(now, id) {
+			if is.Clause == v.Clause && is.What == v.What && is.Ring == v.Ring && is.Queue == v.Queue {
+				return is.AgeMS
+			}
+		}
+		return -1
+	}
+	return age(at+999_999) == 0 && age(at+1_000_000) == 1
+}
+
+// brokenByTheKit runs checks of the conformance kit on a recorded NIC, and replays the recording: each
+// rule that they make a driver break is broken again in the same Step, which is the one with the same
+// time.
+func brokenByTheKit(t *testing.T, checks string, rules ...string) {
+	useTapes(t)
+	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(_ int, c *config.Config) { c.NIC.Strict = true })
+	r, err := conform.Run(t.Context(), conform.Config{URL: "unix://" + w.sockets[0] + "?function=pf0.vf1", Wait: testTime, Match: regexp.MustCompile(checks)})
+	must(t, err)
+	if failed := r.Failed(); len(failed) > 0 {
+		t.Fatal(failed)
+	}
+	n := w.nics[0]
+	must(t, w.stop[0]())
+	owner := n.cfg.ShardOf()(0, 1)
+	live := n.units[owner].Shard
+	id, err := pfvf.NewID(1, 0, 1)
+	must(t, err)
+	steps := map[int64]int{} // Steps of each time
+	at := map[string]int64{} // when a rule was broken, as the replay has it
+	key := func(v *control.Violation) string { return fmt.Sprint(v.Clause, v.What, v.Ring, v.Queue) }
+	again := replayWatched(t, n.deps.Record.File, n.cfg, func(p *shard.Player, k tape.Kind, now int64) {
+		if p.Shard.Index() != owner {
+			return
+		}
+		if k == tape.Step {
+			steps[now]++
+		}
+		for _, v := range p.Shard.View().Objects.Violations(now, id) {
+			if v.AgeMS == 0 && brokenAt(p.Shard, id, &v, now) {
+				at[key(&v)] = now
+			}
+		}
+	})
+	list, broken := again[owner].Shard.View().Objects.Violations(0, id), map[string]bool{}
+	for i := range list {
+		v := &list[i]
+		broken[v.Clause] = true
+		if now := at[key(v)]; !brokenAt(live, id, v, now) || steps[now] != 1 {
+			t.Errorf("%s %s: not broken at %d in the NIC; %d Steps have that time", v.Clause, v.Ring, now, steps[now])
+		}
+	}
+	was := live.View().Objects.Violations(0, id)
+	for i := range was {
+		was[i].AgeMS, list[i].AgeMS = 0, 0
+	}
+	if !reflect.DeepEqual(was, list) {
+		t.Errorf("the NIC has\n%+v\nthe replay\n%+v", was, list)
+	}
+	for _, rule := range rules {
+		if !broken[rule] {
+			t.Errorf("nobody broke %s", rule)
+		}
+	}
+	t.Logf("%d rules: %v", len(broken), slices.Sorted(maps.Keys(broken)))
+}
+
+// TestARuleThatTheKitBreaksIsFoundAgainAtTheSameStep does so for some of its checks.
+func TestARuleThatTheKitBreaksIsFoundAgainAtTheSameStep(t *testing.T) {
+	brokenByTheKit(t, "^(stream.violations|registers.access|admin.unknown)$", "DRV-306", "DRV-801")
+}
+
+// TestLongEachRuleThatTheKitBreaksIsFoundAgainAtTheSameStep does so for all of them.
+func TestLongEachRuleThatTheKitBreaksIsFoundAgainAtTheSameStep(t *testing.T) {
+	brokenByTheKit(t, "", "DRV-306", "DRV-602", "DRV-801")
 }

@@ -162,7 +162,6 @@ var withoutJSON = map[string]string{
 	"lab link":       "prints links as they are told to be",
 	"lab reload":     "prints what the guest's kernel says",
 	"lab restart":    "prints progress",
-	"replay":         "says one line; the state where it stops is for people",
 	"lab shell":      "is a shell",
 	"lab test":       "prints progress; --junit has results",
 	"lab up":         "prints progress; vnic lab status --json has the lab",

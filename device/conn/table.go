@@ -210,6 +210,15 @@ func (s *Slot) Explain(rdmaPacket []byte, out bool) string {
 	return s.user.Explain(rdmaPacket, out)
 }
 
+// Pair returns the numbers of the queue pairs at both ends; 0: the connection has none.
+func (s *Slot) Pair() (qpn, peer uint32) { return s.user.Pair() }
+
+// Config returns the parameters of the transport's end, or of the loopback.
+func (s *Slot) Config() *falcon.ConnConfig { return s.pipe().Config() }
+
+// Ends reports whether the connection is being ended.
+func (s *Slot) Ends() bool { return s.draining || s.parting }
+
 // open reports whether a connection is in the slot.
 func (s *Slot) open() bool { return s.Conn != nil || s.Loop != nil }
 

@@ -76,6 +76,7 @@ func (u *sitter) PeerLeaves()                 { u.peerLeaves++ }
 func (u *sitter) Disconnect(falcon.Time)      { u.forgotten++; u.has = false }
 func (u *sitter) GiveUp() falcon.Time         { return 0 }
 func (u *sitter) Explain([]byte, bool) string { return "sitter" }
+func (u *sitter) Pair() (qpn, peer uint32)    { return 0, 0 }
 
 // open opens a connection with another NIC, or one inside.
 func (s *shard) open(u *sitter, inside bool) (cid, id uint32, err error) {

@@ -32,6 +32,8 @@ type User interface {
 	// Explain describes, for people, who owns an RDMA packet that the connection sent (out) or
 	// received.
 	Explain(rdmaPacket []byte, out bool) string
+	// Pair returns the numbers of the queue pairs at both ends; 0: the connection has none.
+	Pair() (qpn, peer uint32)
 }
 
 // qpUser is a queue pair.
@@ -81,6 +83,9 @@ func (u *qpUser) GiveUp() falcon.Time { return u.qp.RetryTime() }
 // Explain implements User.
 func (u *qpUser) Explain(rdmaPacket []byte, out bool) string { return u.conn.Explain(rdmaPacket, out) }
 
+// Pair implements User.
+func (u *qpUser) Pair() (qpn, peer uint32) { return u.conn.Pair() }
+
 // linkUser is a link that carries datagrams, whose loss is allowed.
 type linkUser struct {
 	link *rof.Link
@@ -111,3 +116,6 @@ func (u *linkUser) GiveUp() falcon.Time { return 0 }
 
 // Explain implements User.
 func (u *linkUser) Explain([]byte, bool) string { return "datagrams" }
+
+// Pair implements User.
+func (u *linkUser) Pair() (qpn, peer uint32) { return 0, 0 }

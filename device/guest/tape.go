@@ -2,6 +2,7 @@ package guest
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/tape"
@@ -120,7 +121,8 @@ func playFault(t *tape.Tape) error {
 }
 
 // Play carries out an event of a driver. find returns the device of a function; nil: there is none.
-func (s *Set) Play(now falcon.Time, k tape.Kind, find func(id uint32) *Device) {
+// note is told, for people, what the driver does, before it does it.
+func (s *Set) Play(now falcon.Time, k tape.Kind, find func(id uint32) *Device, note func(what string)) {
 	t := s.cfg.Tape
 	if k == tape.Attach {
 		f := find(uint32(t.Uint()))
@@ -128,6 +130,7 @@ func (s *Set) Play(now falcon.Time, k tape.Kind, find func(id uint32) *Device) {
 		if t.Value(&is); f == nil {
 			t.Differs("a driver gets a function that is not there")
 		}
+		note(fmt.Sprintf("%s gets a driver, %s", f.ID, is.Attached))
 		b := s.Bind(&Binding{
 			Peer: is.Peer, Attached: is.Attached, Driver: is.Driver, Features: is.Features, Memory: queues.NewWindowed(is.Window, nil), Channel: nobody{},
 		}, func(error) {})
@@ -146,16 +149,44 @@ func (s *Set) Play(now falcon.Time, k tape.Kind, find func(id uint32) *Device) {
 	}
 	switch k {
 	case tape.Leave:
-		b.leave(now, playFault(t))
+		fault := playFault(t)
+		note(b.says("leaves", fault))
+		b.leave(now, fault)
 		delete(s.played, b.number)
 	case tape.Request:
 		r := playRequest(t)
+		note(b.says(r.describe(), nil))
 		b.handle(now, &r)
 	case tape.Listen:
 		s.Listen(b, playedBell(t), func(error) {})
 	case tape.Window:
 		s.OpenEvents(b, playedBell(t))
 	}
+}
+
+// says describes what a driver does, and the fault that makes it do so.
+func (b *Binding) says(what string, fault error) string {
+	if fault != nil {
+		what += ": " + fault.Error()
+	}
+	return fmt.Sprintf("driver of %s %s", b.device.ID, what)
+}
+
+// describe returns what a driver does by a request.
+func (r *Request) describe() string {
+	name := fmt.Sprintf("register %#x", r.Offset)
+	if reg := abi.LookupRegister(r.Offset); reg != nil {
+		name = reg.Name
+	}
+	switch r.Kind {
+	case Ring:
+		return fmt.Sprintf("rings %s %#x, index %d", r.Doorbell.Kind, r.Doorbell.Queue, r.Doorbell.Index)
+	case RegRead:
+		return "reads " + name
+	case RegWrite:
+		return fmt.Sprintf("writes %#x to %s", r.Value, name)
+	}
+	return "sets reserved bits"
 }
 
 // nobody is the channel of a driver that is played.

@@ -30,11 +30,13 @@ type captures struct {
 	wantClear  bool
 	wantPorts  bool
 	wallOffset int64 // wall clock minus the shard's clock, ns
+
+	watch func(dir capture.Direction, packet []byte, comment string) // gets what a sink gets that wants clear packets; nil: nobody
 }
 
 // set replaces the sinks.
 func (t *captures) set(sinks []capture.Sink) {
-	t.sinks, t.wantSealed, t.wantClear, t.wantPorts = sinks, false, false, false
+	t.sinks, t.wantSealed, t.wantClear, t.wantPorts = sinks, false, t.watch != nil, false
 	for _, s := range sinks {
 		t.wantSealed = t.wantSealed || s.Sealed
 		t.wantClear = t.wantClear || s.Clear
@@ -43,6 +45,9 @@ func (t *captures) set(sinks []capture.Sink) {
 }
 
 func (t *captures) put(iface int, dir capture.Direction, now falcon.Time, packet []byte, comment string) {
+	if iface == capture.Clear && t.watch != nil {
+		t.watch(dir, packet, comment)
+	}
 	for _, s := range t.sinks {
 		if iface == capture.Sealed && s.Sealed || iface == capture.Clear && s.Clear {
 			s.To.Packet(iface, dir, now+t.wallOffset, packet, comment)

@@ -1,17 +1,26 @@
 package shard
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
+	"slices"
 
+	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/sim"
+	"github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/internal/tape"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -26,6 +35,64 @@ type Player struct {
 	in    thread.Input
 	out   thread.Output
 	come  []*Port // ports that have no device yet
+	notes []Note  // the latest, in turn
+	noted int
+}
+
+// Note is something that happened in a Step, for people: a packet, as it was before it was sealed or when
+// it was opened, or what a driver, the core or an operator did.
+type Note struct {
+	Step uint64
+	Now  falcon.Time
+	What string
+}
+
+// maxNotes is how many notes are kept.
+const maxNotes = 64
+
+// Notes returns the latest notes, oldest first.
+func (p *Player) Notes() (list []Note) {
+	for i := max(0, p.noted-maxNotes); i < p.noted; i++ {
+		list = append(list, p.notes[i%maxNotes])
+	}
+	return list
+}
+
+func (p *Player) note(what string) {
+	n := Note{p.tape.Steps(), p.tape.Now(), what}
+	if p.noted < maxNotes {
+		p.notes = append(p.notes, n)
+	} else {
+		p.notes[p.noted%maxNotes] = n
+	}
+	p.noted++
+}
+
+// packet notes a packet.
+func (p *Player) packet(dir capture.Direction, packet []byte, comment string) {
+	way := "in "
+	if dir == captureOut {
+		way = "out"
+	}
+	what := fmt.Sprintf("%d bytes", len(packet))
+	if b := falconIn(packet); b != nil {
+		what = sim.Describe(b)
+		if cid, ok := wire.PeekCID(b); ok {
+			what += fmt.Sprintf(", CID %#x", cid)
+		}
+	}
+	p.note(fmt.Sprintf("%s %s: %s", way, what, comment))
+}
+
+// falconIn returns the Falcon packet in an IP packet, nil if there is none.
+func falconIn(packet []byte) []byte {
+	switch {
+	case len(packet) > 20 && packet[0]>>4 == 4 && packet[9] == underlay.ProtoFalcon:
+		return packet[20:]
+	case len(packet) > 40 && packet[0]>>4 == 6 && packet[6] == underlay.ProtoFalcon:
+		return packet[40:]
+	}
+	return nil
 }
 
 // NewPlayer returns a player of a shard with the NIC's configuration.
@@ -38,7 +105,32 @@ func NewPlayer(index int, cfg *config.Config, t *tape.Tape, log *slog.Logger) (p
 	if cfg.NIC.Shards > 1 {
 		p.Shard.join(nil)
 	}
+	p.Shard.capture.watch = p.packet
+	p.Shard.View().Captures.setSinks(nil)
 	return p, nil
+}
+
+// Connections describes the connections over Falcon as far as the shard knows them: those that are
+// open. The core of a NIC knows them all.
+func (p *Player) Connections() (list []control.Connection) {
+	p.Shard.falcon.table.Each(func(c *conn.Slot) {
+		cfg, state := c.Config(), cm.StateEstablished
+		if c.Ends() {
+			state = cm.StateDreqSent
+		}
+		v := control.Connection{
+			ID: c.ID, Wire: "falcon", Function: c.Owner.ID.String(), PeerName: c.PeerName, Tenant: c.Owner.Tenant, State: state.String(),
+			LocalCID: c.CID, RemoteCID: cfg.RemoteCID, MTU: cfg.MTU,
+		}
+		v.QPN, v.PeerQPN = c.Pair()
+		if cfg.RemoteFunction != 0 {
+			v.PeerFunction = pfvf.ID(cfg.RemoteFunction).String()
+		}
+		list = append(list, v)
+	})
+	slices.SortFunc(list, func(a, b control.Connection) int { return cmp.Compare(a.ID, b.ID) })
+	p.Shard.View().Peers.Paths(list)
+	return list
 }
 
 // ends makes an error of what ends playing. A recording can be anybody's, so whatever the shard does
@@ -195,10 +287,11 @@ func (p *Player) event(now falcon.Time, k tape.Kind) {
 				return f.Device
 			}
 			return nil
-		})
+		}, p.note)
 	case tape.Order:
 		var o order
 		t.Value(&o)
+		p.note("order of the core: " + o.String())
 		s.obey(now, &o)
 	case tape.Answer:
 		p.answer()
@@ -211,6 +304,7 @@ func (p *Player) event(now falcon.Time, k tape.Kind) {
 	case tape.View:
 		var c change
 		t.Value(&c)
+		p.note("an operator changes faults or violations of " + c.ID.String())
 		s.playChange(now, &c)
 	case tape.Secret:
 		s.UseSecret([32]byte{})
@@ -247,6 +341,16 @@ func (p *Player) seen() {
 // answer returns what an answer of the core was.
 func (o *answerOrder) answer() *conn.Answer {
 	return &conn.Answer{Question: o.Question, ID: o.ID, Err: o.Err.err()}
+}
+
+// String says which order it is, for people.
+func (o *order) String() string {
+	for v, i := reflect.ValueOf(o).Elem(), 0; i < v.NumField(); i++ {
+		if !v.Field(i).IsNil() {
+			return v.Type().Field(i).Name
+		}
+	}
+	return "none"
 }
 
 // obey carries out an order from the tape.

@@ -10,10 +10,12 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
+	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/tape"
@@ -309,6 +311,45 @@ func aRecording(t testing.TB) *taping {
 	return made[0]
 }
 
+// TestAReplayShowsWhatTheShardShowed: functions, queue pairs, queues, credits, counters, and the
+// connections over Falcon, which the core of the NIC shows.
+func TestAReplayShowsWhatTheShardShowed(t *testing.T) {
+	var made []*taping
+	onTape = func(index int, cfg *config.Config) *taping {
+		made = append(made, newTaping(index, cfg))
+		return made[len(made)-1]
+	}
+	defer func() { onTape = nil }()
+	v := newVirtual(t, 5, wire100us)
+	a, b := pair(v)
+	a.send(abi.OpWrite, 0, 5000, b, 0)
+	a.done()
+	a.send(abi.OpWrite, 0, 5000, b, 0) // is under way at the end
+	v.idle(120_000)
+	show := func(s *Shard, conns []control.Connection) (all []any) {
+		o := s.View().Objects
+		for _, id := range s.View().Functions.Present() {
+			all = append(all, s.View().Functions.Describe(id), o.QPs(id), o.Queues(id), o.Credits(id), o.Violations(v.now, id))
+		}
+		return append(all, o.CreditRoots(), s.Counters(), conns)
+	}
+	live := v.cores[0].Connections(v.now)
+	v.shards[0].View().Peers.Paths(live)
+	for i := range live { // only the core knows these
+		live[i].PeerHost, live[i].AgeMS, live[i].RxSPI = 0, 0, 0
+	}
+	p := made[0].replay(t)
+	want, got := show(v.shards[0], live), show(p.Shard, p.Connections())
+	for i := range want {
+		if !reflect.DeepEqual(got[i], want[i]) {
+			t.Errorf("%+v, want %+v", got[i], want[i])
+		}
+	}
+	if len(live) == 0 || live[0].QPN != a.qpn || live[0].Cwnd == 0 {
+		t.Errorf("%+v", live)
+	}
+}
+
 // TestARecordingSaysWhereAReplayDiffers, and what came before.
 func TestARecordingSaysWhereAReplayDiffers(t *testing.T) {
 	r := aRecording(t)
@@ -320,10 +361,14 @@ func TestARecordingSaysWhereAReplayDiffers(t *testing.T) {
 			c[at] ^= 1
 		}
 	}
-	_, err := r.play()
+	p, err := r.play()
 	var d *tape.Difference
 	if !errors.As(err, &d) || d.Step == 0 || d.What != "frames for the uplink differ" || len(d.Before) == 0 {
 		t.Errorf("%v, %+v", err, d)
+	}
+	notes := p.Notes()
+	if last := notes[len(notes)-1]; last.Step != d.Step || !strings.HasPrefix(last.What, "out PushData PSN ") || !strings.Contains(last.What, ": h1.pf0.vf1 QP ") {
+		t.Errorf("the packet is not named: %+v", last)
 	}
 }
 

@@ -88,6 +88,9 @@ func (c *Conn) Prefetch() {
 	}
 }
 
+// Pair returns the numbers of the queue pair and of its peer.
+func (c *Conn) Pair() (qpn, peer uint32) { return c.end.terms.QPN, c.end.terms.Peer }
+
 // LimitReads implements transport.Conn.
 func (c *Conn) LimitReads(n int) { c.initiator.reads = n }
 

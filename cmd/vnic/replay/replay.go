@@ -7,23 +7,19 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
-	"github.com/falcon-vnic/vnic/cmd/vnic/show"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
-	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/record"
 	"github.com/falcon-vnic/vnic/device/shard"
 	"github.com/falcon-vnic/vnic/internal/tape"
-	"github.com/falcon-vnic/vnic/queues/abi"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // options are the flags of `vnic replay`.
@@ -32,19 +28,18 @@ type options struct {
 	breakAt string
 	capture string
 	log     string
-	steps   uint64     // of --until; 0: none
-	after   int64      // of --until, ns; 0: none
-	level   slog.Level // of --log
+	trace   string
+	shard   int // -1: all
+	step    bool
+	json    bool
+
+	stop  stop             // of --until and --break
+	level slog.Level       // of --log
+	in    io.Reader        // commands of --step
+	out   io.Writer        // standard output
+	errs  io.Writer        // standard error
+	cap   *capture.Capture // nil: none
 }
-
-// Values of --break.
-const (
-	breakViolation = "violation"
-	breakFault     = "fault"
-	breakQPError   = "qp-error"
-)
-
-var breaks = []string{breakViolation, breakFault, breakQPError}
 
 // Command returns the command.
 func Command() *cobra.Command {
@@ -56,8 +51,16 @@ func Command() *cobra.Command {
 alone: without guests, uplink, peers and keys. After each Step it compares what
 goes out (frames, writes to guest memory, messages to drivers, frames for ports,
 requests to the core) with what went out then. The first difference ends it,
-with exit status 1. --until and --break stop earlier and show the state there,
-as vnic show does.`,
+with exit status 1, and what led to it is printed.
+
+--until and --break stop earlier and show the state there, as vnic show does.
+--step takes commands from standard input: n for the next Step, c to go on, show
+for the state, help for the others.`,
+		Example: `  vnic replay nic.rec
+  vnic replay nic.rec --break violation
+  vnic replay nic.rec --until 2200 --json
+  vnic replay nic.rec --trace pf0.vf1
+  vnic replay nic.rec --step`,
 		Args: cli.Arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
@@ -72,44 +75,70 @@ as vnic show does.`,
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			return o.replay(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), r)
+			o.in, o.out, o.errs = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return o.replay(cmd.Context(), r)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&o.until, "until", "", "stop at this Step (12000), or so long after the beginning (1.5s), and show the state")
-	f.StringVar(&o.breakAt, "break", "", "stop after the first Step with this, and show the state: "+strings.Join(breaks, ", "))
+	f.StringVar(&o.breakAt, "break", "", "stop after the first Step with this, and show the state: "+strings.Join(breaks, ", ")+", or a rule as DRV-602")
 	_ = c.RegisterFlagCompletionFunc("break", cli.Words(breaks...))
 	f.StringVar(&o.capture, "capture", "", "write the packets, as they were before they were sealed, to this pcapng file")
 	f.StringVar(&o.log, "log", "", "write the log to stderr, at this level: debug, info, warn, error")
+	f.StringVar(&o.trace, "trace", "", "print the requests of this `function`, as vnic trace does")
+	f.IntVar(&o.shard, "shard", -1, "replay this shard only, counted from 0; -1: all")
+	f.BoolVar(&o.step, "step", false, "take commands from standard input, Step by Step")
+	cli.JSONFlag(f, &o.json)
 	return c
 }
 
-func (o *options) check() error {
-	if o.breakAt != "" && !slices.Contains(breaks, o.breakAt) {
-		return cli.Usagef("--break %q: write one of %s", o.breakAt, strings.Join(breaks, ", "))
+func (o *options) check() (err error) {
+	if o.step && o.json {
+		return cli.Usagef("--step is for people and prints no JSON; --until and --break do")
 	}
 	if o.log != "" {
 		if err := o.level.UnmarshalText([]byte(o.log)); err != nil {
 			return cli.Usagef("--log %q: write debug, info, warn or error", o.log)
 		}
 	}
-	if o.until == "" {
-		return nil
+	if o.stop.what, err = parseBreak(o.breakAt); err != nil {
+		return cli.Usagef("--break %v", err)
 	}
-	if n, err := strconv.ParseUint(o.until, 10, 64); err == nil && n > 0 {
-		o.steps = n
-		return nil
+	if o.until != "" {
+		if err := o.stop.parse(o.until); err != nil {
+			return cli.Usagef("--until %v", err)
+		}
 	}
-	d, err := time.ParseDuration(o.until)
-	if err != nil || d <= 0 {
-		return cli.Usagef("--until %q: write the number of a Step, as 12000, or a time, as 1.5s", o.until)
-	}
-	o.after = int64(d)
 	return nil
 }
 
-// replay replays all shards.
-func (o *options) replay(ctx context.Context, w, errs io.Writer, r *record.Recording) error {
+// report is what --json prints.
+type report struct {
+	NIC       string    `json:"nic"`
+	Version   string    `json:"version"`    // of the program that recorded it
+	StartedNS int64     `json:"started_ns"` // wall clock, since 1970
+	Shards    []*ending `json:"shards"`
+}
+
+// ending says how the replay of a shard ended.
+type ending struct {
+	Shard  int      `json:"shard"`
+	Steps  uint64   `json:"steps"`
+	TimeNS int64    `json:"time_ns"` // of the last Step: wall clock, since 1970
+	Why    string   `json:"why"`     // why it stopped, "difference", or "end"
+	Differ string   `json:"difference,omitempty"`
+	Before []string `json:"before,omitempty"` // what happened before the difference
+	State  *state   `json:"state,omitempty"`  // where it was told to stop
+}
+
+// Values of ending.Why, beside those of stop.
+const (
+	whyEnd        = "end"
+	whyDifference = "difference"
+)
+
+// replay replays the shards.
+func (o *options) replay(ctx context.Context, r *record.Recording) error {
 	cfg, err := config.Parse([]byte(r.Config))
 	if err != nil {
 		return fmt.Errorf("the configuration in the recording is not one of this program:\n%w", err)
@@ -117,17 +146,75 @@ func (o *options) replay(ctx context.Context, w, errs io.Writer, r *record.Recor
 	if err := device.Recordable(cfg); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "NIC %s, recorded by vnic %s from %s on\n", r.NIC, r.Version, at(r.Started))
-	if r.Version != device.Version {
-		fmt.Fprintf(w, "this is vnic %s: it may do something else than the one that was recorded\n", device.Version)
+	first, last := 0, r.Shards-1
+	if o.shard >= 0 {
+		first, last = o.shard, o.shard
 	}
-	for i := range r.Shards {
-		run := run{o: o, r: r, tape: r.Tape(i), out: w}
-		if err := run.shard(ctx, i, cfg, errs); err != nil {
-			return fmt.Errorf("shard %d: %w", i, err)
+	traced, err := o.traced(cfg)
+	switch {
+	case err != nil:
+		return err
+	case last >= r.Shards:
+		return cli.Usagef("--shard %d: the recording has %d, counted from 0", o.shard, r.Shards)
+	case o.step && first != last:
+		return cli.Usagef("--step: the recording has %d shards; choose one by --shard", r.Shards)
+	}
+	if o.capture != "" {
+		if o.cap, err = capture.Create(o.capture, config.CaptureClear); err != nil {
+			return err
+		}
+		defer o.cap.Close()
+	}
+	rep := &report{NIC: r.NIC, Version: r.Version, StartedNS: r.Started}
+	o.say("NIC %s, recorded by vnic %s from %s on\n", r.NIC, r.Version, at(r.Started))
+	if r.Version != device.Version {
+		o.warn("this is vnic %s: it may do something else than the one that was recorded\n", device.Version)
+	}
+	for i := first; i <= last && err == nil; i++ {
+		x := &run{o: o, r: r, index: i, tape: r.Tape(i), stop: o.stop}
+		if traced != 0 && cfg.ShardOf()(traced.PF(), traced.VF()) == i {
+			x.traced = traced
+		}
+		if err = x.shard(ctx, cfg, rep); err != nil {
+			err = fmt.Errorf("shard %d: %w", i, err)
 		}
 	}
-	return nil
+	if o.json {
+		err = errors.Join(cli.PrintJSON(o.out, rep), err)
+	}
+	return err
+}
+
+// traced returns the function of --trace; 0: there is none.
+func (o *options) traced(cfg *config.Config) (pfvf.ID, error) {
+	name := o.trace
+	if name == "" {
+		return 0, nil
+	}
+	if strings.HasPrefix(name, "pf") {
+		name = fmt.Sprintf("h%d.%s", cfg.NIC.Host, name)
+	}
+	id, err := pfvf.ParseID(name)
+	if err != nil {
+		return 0, cli.Usagef("--trace: %v", err)
+	}
+	return id, nil
+}
+
+// say prints for people.
+func (o *options) say(format string, args ...any) {
+	if !o.json {
+		fmt.Fprintf(o.out, format, args...)
+	}
+}
+
+// warn prints for people: with --json to standard error.
+func (o *options) warn(format string, args ...any) {
+	w := o.out
+	if o.json {
+		w = o.errs
+	}
+	fmt.Fprintf(w, format, args...)
 }
 
 // at is a time for people.
@@ -135,158 +222,130 @@ func at(ns int64) string { return time.Unix(0, ns).Format("2006-01-02 15:04:05.0
 
 // run is the replay of one shard.
 type run struct {
-	o     *options
-	r     *record.Recording
-	tape  *tape.Tape
-	out   io.Writer
-	first int64 // time of the first Step
-	seen  seen
+	o      *options
+	r      *record.Recording
+	index  int
+	tape   *tape.Tape
+	player *shard.Player
+	traced pfvf.ID // 0: none
+	trace  *tracing
+	first  int64 // time of the first Step
+	stop   stop
 }
-
-// seen counts what --break waits for.
-type seen struct{ violations, faults, failed uint64 }
 
 // wall returns the wall clock at a time of the shard.
 func (x *run) wall(now int64) string { return at(now + x.r.Offset) }
 
-// shard replays one shard to its end, or to where it is to stop.
-func (x *run) shard(ctx context.Context, index int, cfg *config.Config, errs io.Writer) error {
-	p, err := shard.NewPlayer(index, cfg, x.tape, x.log(errs))
-	if err != nil {
+// here says which Step it is, for people.
+func (x *run) here() string {
+	return fmt.Sprintf("Step %d at %s", x.tape.Steps(), x.wall(x.tape.Now()))
+}
+
+// shard replays the shard to its end, or to where it is to stop.
+func (x *run) shard(ctx context.Context, cfg *config.Config, rep *report) (err error) {
+	if x.player, err = shard.NewPlayer(x.index, cfg, x.tape, x.log()); err != nil {
 		return err
 	}
-	defer p.Shard.Close()
-	if x.o.capture != "" {
-		c, err := capture.Create(x.o.capture, config.CaptureClear)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		sink := capture.NewSink(c, config.CaptureClear)
-		if err := p.Shard.View().Captures.Start(&sink, x.r.Offset); err != nil {
+	s := x.player.Shard
+	defer s.Close()
+	if x.o.cap != nil {
+		sink := capture.NewSink(x.o.cap, config.CaptureClear)
+		if err := s.View().Captures.Start(&sink, x.r.Offset); err != nil {
 			return err
 		}
 	}
-	var k tape.Kind
-	for why := ""; err == nil && why == ""; {
-		if k, err = p.Next(); k != tape.Step || err != nil {
-			continue
-		}
-		if x.first == 0 {
-			x.first = x.tape.Now()
-		}
-		if why = x.stops(p.Shard); why != "" {
-			fmt.Fprintf(x.out, "shard %d: Step %d at %s: %s\n", index, x.tape.Steps(), x.wall(x.tape.Now()), why)
-			return x.show(p.Shard)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+	if x.traced != 0 {
+		if x.trace, err = x.newTracing(); err != nil {
+			return err
 		}
 	}
+	if x.o.step {
+		return errors.Join(x.step(ctx), x.trace.end())
+	}
+	why, err := x.on(ctx, &x.stop)
+	err = errors.Join(err, x.trace.end())
+	e := &ending{Shard: x.index, Steps: x.tape.Steps(), TimeNS: x.tape.Now() + x.r.Offset, Why: why}
+	rep.Shards = append(rep.Shards, e)
 	var d *tape.Difference
 	switch {
-	case errors.Is(err, io.EOF):
-		took := time.Duration(x.tape.Now() - x.first)
-		fmt.Fprintf(x.out, "shard %d: %d Steps in %s, to %s: what went out is what was recorded\n", index, x.tape.Steps(), took.Round(time.Microsecond), x.wall(x.tape.Now()))
-		return nil
 	case errors.As(err, &d):
-		var before []string
-		for _, k := range d.Before {
-			before = append(before, k.String())
+		e.Why, e.Differ = whyDifference, d.What
+		for _, n := range x.player.Notes() {
+			e.Before = append(e.Before, fmt.Sprintf("Step %d: %s", n.Step, n.What))
 		}
-		return fmt.Errorf("%s in Step %d, at %s; before that: %s", d.What, d.Step, x.wall(d.Now), strings.Join(before, ", "))
+		return x.differs(d)
+	case err != nil:
+		return err
+	case why == whyEnd:
+		x.o.say("shard %d: %s\n", x.index, x.ended())
+		return nil
 	}
-	return err
+	e.State = x.state()
+	x.o.say("shard %d: %s: %s\n", x.index, x.here(), why)
+	if x.o.json {
+		return nil
+	}
+	return e.State.print(x.o.out)
+}
+
+// on goes on until the replay is to stop, and says why.
+func (x *run) on(ctx context.Context, p *stop) (why string, err error) {
+	for ctx.Err() == nil {
+		k, err := x.player.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return whyEnd, nil
+		case err != nil:
+			return "", err
+		}
+		if x.first == 0 && k == tape.Step {
+			x.first = x.tape.Now()
+		}
+		x.trace.take()
+		if why := x.stops(p, k == tape.Step); why != "" {
+			return why, nil
+		}
+	}
+	return "", ctx.Err()
+}
+
+// ended says that the replay has come to the end of the recording.
+func (x *run) ended() string {
+	took := time.Duration(x.tape.Now() - x.first).Round(time.Microsecond)
+	return fmt.Sprintf("%d Steps in %s, to %s: what went out is what was recorded", x.tape.Steps(), took, x.wall(x.tape.Now()))
+}
+
+// lastNotes is how much is printed of what led to a difference.
+const lastNotes = 12
+
+// differs prints what led to a difference, and returns it as an error.
+func (x *run) differs(d *tape.Difference) error {
+	x.o.say("shard %d: what led to the difference:\n", x.index)
+	x.last(lastNotes)
+	var before []string
+	for _, k := range d.Before {
+		before = append(before, k.String())
+	}
+	return fmt.Errorf("%s in Step %d, at %s; the entries before: %s", d.What, d.Step, x.wall(d.Now), strings.Join(before, ", "))
+}
+
+// last prints the last n things that happened.
+func (x *run) last(n int) {
+	notes := x.player.Notes()
+	for _, is := range notes[max(0, len(notes)-n):] {
+		x.o.say("  Step %d, %s  %s\n", is.Step, x.wall(is.Now)[len("2006-01-02 "):], is.What)
+	}
 }
 
 // log returns the log of the shard, in the time of the recording.
-func (x *run) log(w io.Writer) *slog.Logger {
+func (x *run) log() *slog.Logger {
 	if x.o.log == "" {
 		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: x.o.level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	return slog.New(slog.NewTextHandler(x.o.errs, &slog.HandlerOptions{Level: x.o.level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			a.Value = slog.StringValue(x.wall(x.tape.Now()))
 		}
 		return a
 	}}))
-}
-
-// stops says why the replay stops after this Step; "": it goes on.
-func (x *run) stops(s *shard.Shard) string {
-	switch {
-	case x.o.steps != 0 && x.tape.Steps() >= x.o.steps:
-		return "stopped there"
-	case x.o.after != 0 && x.tape.Now()-x.first >= x.o.after:
-		return "stopped there"
-	case x.o.breakAt == "":
-		return ""
-	}
-	was := x.seen
-	x.seen = look(s)
-	switch is := x.seen; {
-	case x.o.breakAt == breakViolation && is.violations > was.violations:
-		return "a driver broke a rule"
-	case x.o.breakAt == breakFault && is.faults > was.faults:
-		return "a function has a fault"
-	case x.o.breakAt == breakQPError && is.failed > was.failed:
-		return "a queue pair is in error"
-	}
-	return ""
-}
-
-// look counts what --break waits for.
-func look(s *shard.Shard) (n seen) {
-	v := s.View()
-	for _, id := range v.Functions.Present() {
-		for _, is := range v.Objects.Violations(0, id) {
-			n.violations += uint64(is.Count)
-		}
-		if v.Functions.Describe(id).Fault != "" {
-			n.faults++
-		}
-		for _, q := range v.Objects.QPs(id) {
-			if q.State == abi.QPStateErr.String() || q.State == abi.QPStateSQE.String() {
-				n.failed++
-			}
-		}
-	}
-	return n
-}
-
-// show prints the state of a shard.
-func (x *run) show(s *shard.Shard) error {
-	v := s.View()
-	var fs []control.Function
-	var qps []control.QP
-	var queues []control.Queue
-	var conns []control.Connection
-	var broke []control.Violation
-	for _, id := range v.Functions.Present() {
-		fs = append(fs, v.Functions.Describe(id))
-		qps = append(qps, v.Objects.QPs(id)...)
-		queues = append(queues, v.Objects.Queues(id)...)
-		conns = append(conns, v.Objects.Connections(x.tape.Now(), id)...)
-		broke = append(broke, v.Objects.Violations(x.tape.Now(), id)...)
-	}
-	for _, part := range []struct {
-		name string
-		is   any
-		none bool
-	}{
-		{"functions", fs, len(fs) == 0},
-		{"qps", qps, len(qps) == 0},
-		{"queues", queues, len(queues) == 0},
-		{"connections", conns, len(conns) == 0},
-		{"violations", broke, len(broke) == 0},
-	} {
-		if part.none {
-			continue
-		}
-		fmt.Fprintln(x.out)
-		if err := cli.PrintTable(x.out, func(w io.Writer) { show.Print(w, part.name, part.is) }); err != nil {
-			return err
-		}
-	}
-	return nil
 }

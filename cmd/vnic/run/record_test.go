@@ -1,14 +1,19 @@
 package run_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
@@ -44,9 +49,41 @@ func TestARecordedNICIsReplayedByTheCommand(t *testing.T) {
 				t.Errorf("exit status %d\n%s%s", code, out, errs)
 			}
 		}
+		whole, _, _ := vnictest.Run(t, "replay", files[0])
 		out, errs, code := vnictest.Run(t, "replay", files[0], "--until", "500")
 		if code != 0 || !strings.Contains(out, "Step 500 at ") || !strings.Contains(out, "h1.pf0.vf1") {
 			t.Errorf("exit status %d\n%s%s", code, out, errs)
+		}
+		stepped, errs, code := ask(t, "n\nn 2\nbreak qp-error\nc 500\nshow connections\nlast 3\nshow nothing\nhelp\nq\nn\n", "replay", files[0], "--step")
+		for _, want := range []string{"Step 1 at ", "Step 3 at ", "Step 500 at ", "CID", "show nothing: there are functions, connections,", "an empty line repeats"} {
+			if code != 0 || errs != "" || !strings.Contains(stepped, want) {
+				t.Errorf("exit status %d: no %q in\n%s%s", code, want, stepped, errs)
+			}
+		}
+		traced, errs, code := vnictest.Run(t, "replay", files[0], "--trace", "pf0.vf1", "--until", "100000")
+		if code != 0 || !strings.Contains(traced, "h1.pf0.vf1 requester QP 0x") || !strings.Contains(traced, "requester, WRITE, falcon: ") {
+			t.Errorf("exit status %d\n%.2000s%s", code, traced, errs)
+		}
+		var is struct {
+			NIC    string
+			Shards []struct {
+				Steps uint64
+				Why   string
+				State struct {
+					Functions   []control.Function
+					Connections []control.Connection
+					QPs         []control.QP
+					Credits     []control.CreditNode
+				}
+			}
+		}
+		js, errs, code := vnictest.Run(t, "replay", files[0], "--until", fmt.Sprint(steps(t, whole)/2), "--json")
+		if err := json.Unmarshal([]byte(js), &is); err != nil || code != 0 || len(is.Shards) != 1 {
+			t.Fatalf("%v, exit status %d, %s\n%.1000s", err, code, errs, js)
+		}
+		state := &is.Shards[0].State
+		if len(state.Functions) == 0 || len(state.QPs) == 0 || len(state.Credits) == 0 || len(state.Connections) == 0 || state.Connections[0].QPN != state.QPs[0].QPN {
+			t.Errorf("%+v", is)
 		}
 		packets := filepath.Join(l.Dir, "packets.pcapng")
 		if _, errs, code := vnictest.Run(t, "replay", files[0], "--capture", packets); code != 0 {
@@ -56,6 +93,29 @@ func TestARecordedNICIsReplayedByTheCommand(t *testing.T) {
 			t.Errorf("%v, %v", st, err)
 		}
 	})
+}
+
+// steps returns how many Steps a replay has had.
+func steps(t *testing.T, said string) (n int) {
+	t.Helper()
+	_, rest, _ := strings.Cut(said, "shard 0: ")
+	if _, err := fmt.Sscanf(rest, "%d Steps", &n); err != nil {
+		t.Fatalf("%v in %q", err, said)
+	}
+	return n
+}
+
+// ask runs the program with text on its standard input.
+func ask(t *testing.T, text string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := exec.Command(vnictest.Program(t), args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), &out, &errs
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
 // TestReplayRefusesWhatIsNoRecording in one line.

@@ -381,8 +381,12 @@ var completeCounters = cli.FromNIC(func(ctx context.Context, c *control.Client) 
 
 // Print prints state as the subcommand of that name shows it.
 func Print(w io.Writer, name string, v any) {
-	if list, ok := v.([]control.Violation); ok {
-		printViolations(w, list)
+	switch is := v.(type) {
+	case []control.Violation:
+		printViolations(w, is)
+		return
+	case control.Counters:
+		printCounters(w, is)
 		return
 	}
 	for _, s := range showings {

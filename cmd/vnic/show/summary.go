@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 )
 
-// summary gathers the times between the steps of operations.
-type summary struct {
+// Summary gathers the times between the steps of operations.
+type Summary struct {
 	groups map[string]*group
 }
 
@@ -48,7 +48,8 @@ func (r *row) quantile(q float64) int64 {
 	return s[min(int(q*float64(len(s))), len(s)-1)]
 }
 
-func (s *summary) add(o *control.Operation) {
+// Add adds the times of an operation that is complete.
+func (s *Summary) Add(o *control.Operation) {
 	name := fmt.Sprintf("%s, %s, %s", o.Side, o.Op, o.Transport)
 	g := s.groups[name]
 	if g == nil {
@@ -77,7 +78,8 @@ func (g *group) row(from, to string) *row {
 	return r
 }
 
-func (s *summary) print(w io.Writer) error {
+// Print prints a table for each kind of operation.
+func (s *Summary) Print(w io.Writer) error {
 	var groups []*group
 	for _, g := range s.groups {
 		groups = append(groups, g)

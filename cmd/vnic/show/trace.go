@@ -95,8 +95,8 @@ func (o *traceOptions) run(ctx context.Context, function string, stdout, stderr 
 	if o.JSON && o.chrome != "" {
 		return cli.Usagef("--json and --chrome are two formats; choose one")
 	}
-	t := &traceReader{o: o, show: func(op *control.Operation) error { return printOperation(stdout, op) }}
-	done := func() error { return t.sum.print(stdout) }
+	t := &traceReader{o: o, show: func(op *control.Operation) error { return PrintOperation(stdout, op) }}
+	done := func() error { return t.sum.Print(stdout) }
 	switch {
 	case o.JSON:
 		enc := json.NewEncoder(stdout)
@@ -131,7 +131,7 @@ type traceReader struct {
 	o     *traceOptions
 	part  []byte // of an incomplete line
 	show  func(*control.Operation) error
-	sum   summary
+	sum   Summary
 	seen  int
 	lost  uint64
 	begun bool
@@ -163,7 +163,7 @@ func (t *traceReader) line(l *control.TraceLine) error {
 		return nil
 	}
 	if !op.Open {
-		t.sum.add(op)
+		t.sum.Add(op)
 	}
 	if err := t.show(op); err != nil {
 		return err
@@ -174,8 +174,8 @@ func (t *traceReader) line(l *control.TraceLine) error {
 	return nil
 }
 
-// printOperation writes one timeline.
-func printOperation(w io.Writer, o *control.Operation) error {
+// PrintOperation writes one timeline, as vnic trace does.
+func PrintOperation(w io.Writer, o *control.Operation) error {
 	first, last := o.Steps[0].At, o.Steps[len(o.Steps)-1].At
 	b := new(bytes.Buffer)
 	fmt.Fprintf(b, "%s  %s %s QP %#x  %s %d bytes", time.Unix(0, first).Format("15:04:05.000000"), o.Function, o.Side, o.QPN, o.Op, o.Bytes)

@@ -138,7 +138,7 @@ func TestTraceFormats(t *testing.T) {
 		Steps: []control.Step{{Name: "doorbell", At: 1_000_000_000}, {Name: "wqe_read", At: 1_000_000_500, After: 500}, {Name: "cqe_written", At: 1_000_100_500, After: 100_000}},
 	}
 	var out bytes.Buffer
-	if err := printOperation(&out, &op); err != nil {
+	if err := PrintOperation(&out, &op); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
@@ -153,15 +153,15 @@ func TestTraceFormats(t *testing.T) {
 		}
 	}
 
-	var s summary
+	var s Summary
 	for i := range 100 {
 		o := op
 		o.Steps = slices.Clone(op.Steps)
 		o.Steps[1].After = int64(i+1) * 1000
-		s.add(&o)
+		s.Add(&o)
 	}
 	out.Reset()
-	if err := s.print(&out); err != nil {
+	if err := s.Print(&out); err != nil {
 		t.Fatal(err)
 	}
 	fields := func(line string) string { return strings.Join(strings.Fields(line), " ") }
