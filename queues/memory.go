@@ -9,6 +9,7 @@ type Memory struct {
 	last    Region // region of the last access, cut to the window
 	window  Window
 	tape    *tape.Tape // records accesses, or stands for the memory; nil: neither
+	number  uint32     // on the tape
 }
 
 // Window is a range of device addresses. A size of 0 means all addresses.
@@ -90,6 +91,7 @@ func (m *Memory) look(addr uint64) []byte {
 func (m *Memory) Contains(addr, n uint64) bool {
 	is := m.contains(addr, n)
 	if m.tape != nil {
+		m.tape.Place(m.number, addr, n)
 		is = m.tape.Bool(tape.MemHas, is)
 	}
 	return is

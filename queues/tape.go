@@ -8,8 +8,8 @@ import (
 )
 
 // UseTape makes a tape record what accesses to the memory give, or give it. What is written is
-// summed.
-func (m *Memory) UseTape(t *tape.Tape) { m.tape = t }
+// summed. number is that of the memory's driver.
+func (m *Memory) UseTape(t *tape.Tape, number uint32) { m.tape, m.number = t, number }
 
 // whys lists the reasons of a FaultError, as the tape numbers them: from 1.
 var whys = []string{WhyUnmapped, WhyBroken, WhyMisaligned, WhyContended, WhyOutside}
@@ -43,6 +43,7 @@ func (m *Memory) tapeRead(addr uint64, dst []byte, err error) error {
 	}
 	t.OutUint(tape.Reads, addr)
 	t.OutUint(tape.Reads, uint64(len(dst)))
+	t.Place(m.number, addr, uint64(len(dst)))
 	if err = outcome(t, tape.MemRead, err); err == nil {
 		t.Copy(dst)
 	}
@@ -57,6 +58,7 @@ func (m *Memory) tapeWrite(addr uint64, src []byte, err error) error {
 	}
 	t.OutUint(tape.Writes, addr)
 	t.Out(tape.Writes, src)
+	t.Place(m.number, addr, uint64(len(src)))
 	return outcome(t, tape.MemWrite, err)
 }
 
@@ -67,6 +69,7 @@ func (m *Memory) tapeLoad(k tape.Kind, addr, v uint64, err error) (uint64, error
 		return v, err
 	}
 	t.OutUint(tape.Reads, addr)
+	t.Place(m.number, addr, 0)
 	if err = outcome(t, k, err); err != nil {
 		return 0, err
 	}
@@ -81,5 +84,6 @@ func (m *Memory) tapeStore(addr, v uint64, err error) error {
 	}
 	t.OutUint(tape.Writes, addr)
 	t.OutUint(tape.Writes, v)
+	t.Place(m.number, addr, 0)
 	return outcome(t, tape.MemStore, err)
 }

@@ -51,14 +51,14 @@ type Connector struct {
 	cfg       ConnectorConfig
 	byID      map[uint32]*Connections
 	rewire    []*wiring // attempts to be made again, in order of time
-	epoch     uint32    // epoch of the function that was started last
 	questions map[uint64]question
-	asked     uint64 // number of the last question
+	begun     map[uint32]uint32 // how often each function was started: its epoch. It is the same whatever other functions do
+	asked     map[uint32]uint64 // questions of each function so far, for the same reason
 }
 
 // NewConnector returns a Connector without functions.
 func NewConnector(c ConnectorConfig) *Connector {
-	return &Connector{cfg: c, byID: map[uint32]*Connections{}, questions: map[uint64]question{}}
+	return &Connector{cfg: c, byID: map[uint32]*Connections{}, questions: map[uint64]question{}, begun: map[uint32]uint32{}, asked: map[uint32]uint64{}}
 }
 
 // Connections holds the connections of a function: those of its driver, and those that the NICs
@@ -247,8 +247,8 @@ func (f *Connections) Start(verbs *rdma.Function, mem *queues.Memory) {
 	f.verbs, f.mem = verbs, mem
 	f.conns, f.ofQP, f.asking = map[uint32]*connection{}, map[uint32][]uint32{}, map[uint32]*attempt{}
 	f.wirings, f.held = map[uint32]*wiring{}, map[wireKey]held{}
-	f.connector.epoch++
-	f.epoch = f.connector.epoch
+	f.connector.begun[f.number()]++
+	f.epoch = f.connector.begun[f.number()]
 	f.tell(Request{Kind: Begin, Epoch: f.epoch})
 }
 

@@ -68,9 +68,9 @@ func (f *Connections) tell(r Request) {
 // number of open questions is bounded by the callers: a driver's admin queue, a queue pair, a link.
 func (f *Connections) ask(r Request, then func(now falcon.Time, a *Answer)) {
 	s := f.connector
-	s.asked++
-	s.questions[s.asked] = question{f, f.epoch, then}
-	r.Question = s.asked
+	s.asked[f.number()]++
+	r.Question = uint64(f.number())<<32 | s.asked[f.number()]
+	s.questions[r.Question] = question{f, f.epoch, then}
 	f.tell(r)
 }
 

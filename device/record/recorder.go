@@ -76,7 +76,24 @@ type Config struct {
 // Create begins a recording. It adds the text of the configuration to the header.
 func Create(c Config, h Header) (*Recorder, error) {
 	h.Config = c.Text
-	path, limit := c.File, c.Limit
+	f, err := create(c.File, &h)
+	if err != nil {
+		return nil, err
+	}
+	r := &Recorder{file: f, limit: c.Limit, full: make(chan chunk, buffers*h.Shards), done: make(chan struct{}), ended: make(chan struct{})}
+	for shard := range h.Shards {
+		r.empty = append(r.empty, make(chan []byte, buffers))
+		for range buffers {
+			r.empty[shard] <- nil // made when it is needed
+		}
+		r.tapes = append(r.tapes, tape.Record(bufferSize, func(b []byte) []byte { return r.exchange(shard, b) }))
+	}
+	go r.write()
+	return r, nil
+}
+
+// create makes a file with a header.
+func create(path string, h *Header) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("recording: %w; give a name that no file has, in a folder that exists", err)
@@ -90,16 +107,40 @@ func Create(c Config, h Header) (*Recorder, error) {
 	if _, err := f.Write(b); err != nil {
 		return nil, errors.Join(fmt.Errorf("recording %s: %w", path, err), f.Close())
 	}
-	r := &Recorder{file: f, limit: limit, full: make(chan chunk, buffers*h.Shards), done: make(chan struct{}), ended: make(chan struct{})}
-	for shard := range h.Shards {
-		r.empty = append(r.empty, make(chan []byte, buffers))
-		for range buffers {
-			r.empty[shard] <- nil // made when it is needed
-		}
-		r.tapes = append(r.tapes, tape.Record(bufferSize, func(b []byte) []byte { return r.exchange(shard, b) }))
+	return f, nil
+}
+
+// write writes a chunk.
+func (c *chunk) write(w io.Writer) error {
+	var h [chunkHeader]byte
+	h[0] = byte(c.shard)
+	binary.LittleEndian.PutUint32(h[4:], uint32(len(c.b)))
+	binary.LittleEndian.PutUint32(h[8:], crc32.Checksum(c.b, castagnoli))
+	if _, err := w.Write(h[:]); err != nil {
+		return err
 	}
-	go r.write()
-	return r, nil
+	_, err := w.Write(c.b)
+	return err
+}
+
+// Save makes a file of tapes that are in memory, each in chunks. It returns the file's size.
+func Save(path string, h Header, tapes [][][]byte) (size int64, err error) {
+	f, err := create(path, &h)
+	if err != nil {
+		return 0, err
+	}
+	for shard, chunks := range tapes {
+		for _, b := range chunks {
+			if err == nil {
+				err = (&chunk{shard, b}).write(f)
+			}
+		}
+	}
+	st, failed := f.Stat()
+	if err = errors.Join(err, failed, f.Close()); err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
 }
 
 // Tape returns the tape of a shard, which belongs to its thread.
@@ -141,15 +182,7 @@ func (r *Recorder) end(why string) {
 func (r *Recorder) write() {
 	defer close(r.done)
 	for c := range r.full {
-		var h [chunkHeader]byte
-		h[0] = byte(c.shard)
-		binary.LittleEndian.PutUint32(h[4:], uint32(len(c.b)))
-		binary.LittleEndian.PutUint32(h[8:], crc32.Checksum(c.b, castagnoli))
-		_, err := r.file.Write(h[:])
-		if err == nil {
-			_, err = r.file.Write(c.b)
-		}
-		if err != nil {
+		if err := c.write(r.file); err != nil {
 			r.end(err.Error())
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -76,6 +77,34 @@ func TestEachShardsTapeComesOutOfTheFile(t *testing.T) {
 	}
 	if st, _ := f.Stat(); st.Mode() != 0o600 {
 		t.Errorf("mode %v: others may read what guests sent", st.Mode())
+	}
+}
+
+// TestTapesInMemoryAreSaved as a file like one that was recorded.
+func TestTapesInMemoryAreSaved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "saved")
+	size, err := Save(path, Header{Shards: 2, NIC: "nic1"}, [][][]byte{{{1}, {2, 3}}, {{4}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil || int64(len(b)) != size {
+		t.Fatalf("%d bytes of %d, %v", len(b), size, err)
+	}
+	r, err := Read(bytes.NewReader(b))
+	if err != nil || r.NIC != "nic1" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	at, got := r.at, []chunk(nil)
+	for {
+		c, err := r.chunk(&at)
+		if err != nil {
+			break
+		}
+		got = append(got, c)
+	}
+	if want := []chunk{{0, []byte{1}}, {0, []byte{2, 3}}, {1, []byte{4}}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

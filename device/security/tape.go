@@ -1,6 +1,8 @@
 package security
 
 import (
+	"hash/crc32"
+
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/psp"
 	"github.com/falcon-vnic/vnic/internal/tape"
@@ -66,6 +68,7 @@ func flags(h *psp.Header) (f uint64) {
 
 func (o *Opener) play(sealed []byte) (*Opened, Refusal) {
 	t := o.tape
+	t.Place(0, uint64(crc32.ChecksumIEEE(sealed)), uint64(len(sealed))) // its head has an IV of its own
 	t.Ask(tape.Opened)
 	why := min(Refusal(t.Uint()), Refusals-1)
 	if t.Uint() == 0 {

@@ -195,8 +195,9 @@ func (p *Player) count() int {
 // take takes from the queue of the uplink what the thread took.
 func (p *Player) take() {
 	tx := p.Shard.uplink.tx
-	kept, has := p.tape.Uint(), len(tx.Pending())
-	if kept > uint64(has) {
+	has := len(tx.Pending())
+	kept, ok := p.tape.AtMost(uint64(has))
+	if !ok {
 		p.tape.Differs("%d frames wait for the uplink, %d did in the recording", has, kept)
 	}
 	tx.Taken(has - int(kept))
@@ -319,6 +320,9 @@ func (p *Player) answer() {
 	var e *tapedError
 	p.tape.Value(&e)
 	then := c.thens[n]
+	if then == nil && p.tape.Skip() {
+		return
+	}
 	if then == nil {
 		p.tape.Differs("an answer to a question that was not asked")
 	}
@@ -331,6 +335,9 @@ func (p *Player) seen() {
 	c, n := p.Shard.core.(*tapedCore), p.tape.Uint()
 	st, raw := abi.Status(p.tape.Uint()), p.tape.Bytes()
 	then := c.seen[n]
+	if then == nil && p.tape.Skip() {
+		return
+	}
 	if then == nil || len(raw) != len(rawResult{}) {
 		p.tape.Differs("what a VF is, which nobody asked")
 	}
@@ -396,6 +403,7 @@ func (s *Shard) playChange(now falcon.Time, c *change) {
 	switch {
 	case c.ClearFaults:
 		v.Faults.Clear(now)
+	case s.funcs.members.get(c.ID) == nil && s.tape.Skip():
 	case s.funcs.members.get(c.ID) == nil:
 		s.tape.Differs("a change of a function that is not there")
 	case c.Fault != nil:

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -399,4 +400,68 @@ func FuzzReplay(f *testing.F) {
 		own.chunks = [][]byte{b}
 		_, _ = own.play()
 	})
+}
+
+// TestAReducedRecordingStillShowsTheViolation: of a soak with two drivers, one of which breaks a rule,
+// little is left, the same each time, and a replay of it finds the rule broken by the same function.
+func TestAReducedRecordingStillShowsTheViolation(t *testing.T) {
+	var made []*taping
+	onTape = func(index int, cfg *config.Config) *taping {
+		made = append(made, newTaping(index, cfg))
+		return made[len(made)-1]
+	}
+	defer func() { onTape = nil }()
+	v := newVirtual(t, 5, wire100us)
+	var from, to [2]*driver
+	for i := range from {
+		from[i], to[i] = newDriver(v, 0, i+1), newDriver(v, 1, i+1)
+		from[i].setUp()
+		to[i].setUp()
+		from[i].connectTo(to[i], 99)
+	}
+	work := func(rounds int) {
+		for n := range rounds {
+			for i := range from {
+				from[i].send(abi.OpWrite, 0, 500+n*100, to[i], 0)
+			}
+			for i := range from {
+				from[i].done()
+			}
+		}
+	}
+	work(20)
+	binary.LittleEndian.PutUint32(from[0].mem[pageSQ*pageSize:], 1000) // its send queue has 32 entries
+	from[0].ring(abi.DoorbellSQ, from[0].qpn, 1000)
+	v.idle(1_000_000)
+	made[0].tape.End()
+	guilty := from[0].fn.ID
+	shows := func(p *Player) bool {
+		for _, is := range p.Shard.View().Objects.Violations(0, guilty) {
+			if is.Clause == "DRV-602" {
+				return true
+			}
+		}
+		return false
+	}
+	size := func(chunks [][]byte) int { return len(bytes.Join(chunks, nil)) }
+	var last []byte
+	for range 2 {
+		r, err := Reduce(made[0].index, made[0].cfg, tape.Play(tape.Chunks(made[0].chunks)), shows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s, %d of %d bytes", r, size(r.Chunks), size(made[0].chunks))
+		if r.Events*5 > r.WasEvents || size(r.Chunks)*5 > size(made[0].chunks) {
+			t.Errorf("%s, %d of %d bytes: more than a fifth", r, size(r.Chunks), size(made[0].chunks))
+		}
+		if is := bytes.Join(r.Chunks, nil); last != nil && !bytes.Equal(is, last) {
+			t.Error("another recording than the first time")
+		} else {
+			last = is
+		}
+		p, err := (&taping{index: made[0].index, cfg: made[0].cfg, chunks: r.Chunks}).play()
+		if err != nil || !shows(p) {
+			t.Errorf("it does not show it: %v", err)
+		}
+	}
 }

@@ -27,6 +27,11 @@ type Tape struct {
 	count int                       // playing: entries
 	taken [256]int                  // playing: entries by kind, since Entries was called
 	is    *Difference               // playing: it has ended
+
+	script *Script // playing: takes the recording apart; nil: no
+	loose  *loose  // playing: some events are left out; nil: none
+	place  uint64  // playing: of what is asked for next
+	begins int     // playing: of the entry in the chunk
 }
 
 // trail is how many entries before a difference are named.
@@ -85,7 +90,14 @@ func (t *Tape) Begin(k Kind, now int64) {
 
 // Begun reads what Begin wrote.
 func (t *Tape) Begun(k Kind) (now int64) {
-	now = t.now + t.Int()
+	if t.loose != nil {
+		now = t.loose.begun(t)
+	} else {
+		now = t.now + t.Int()
+	}
+	if t.script != nil {
+		t.script.Events[len(t.script.Events)-1].Now = now
+	}
 	t.begun(k, now)
 	return now
 }
@@ -119,10 +131,13 @@ func (t *Tape) PutText(s string) {
 
 // Next returns the kind of the next event, and io.EOF after the last.
 func (t *Tape) Next() (Kind, error) {
+	if t.loose != nil {
+		return t.loose.event(t)
+	}
 	if err := t.more(); err != nil {
 		return 0, err
 	}
-	return t.kind(), nil
+	return t.kind(true), nil
 }
 
 // more begins the next chunk if this one is read.
@@ -132,13 +147,20 @@ func (t *Tape) more() error {
 		if err != nil {
 			return err
 		}
-		t.b, t.at = b, 0
+		t.script.close(t.b[t.begins:])
+		t.b, t.at, t.begins = b, 0, 0
 	}
 	return nil
 }
 
-func (t *Tape) kind() Kind {
+// kind reads the kind of an entry, which is an event or something that is asked for.
+func (t *Tape) kind(event bool) Kind {
+	t.script.close(t.b[t.begins:t.at])
 	k := Kind(t.bytes(1)[0])
+	if t.begins = t.at; t.script != nil {
+		t.script.add(k, t.place, event)
+	}
+	t.place = 0
 	t.last[t.count%trail] = k
 	t.count++
 	t.taken[k]++
@@ -150,16 +172,28 @@ func (t *Tape) bytes(n uint64) []byte {
 	if t.is != nil {
 		panic(t.is) // it was recovered by somebody who does not know of tapes
 	}
+	l := t.loose
+	if l != nil && l.blank {
+		at := len(l.out)
+		l.out = append(l.out, make([]byte, n)...)
+		return l.out[at:]
+	}
 	if n > uint64(len(t.b)-t.at) {
 		t.Differs("the recording ends in the middle of an entry")
 	}
 	b := t.b[t.at : t.at+int(n)]
 	t.at += int(n)
+	if l != nil {
+		l.out = append(l.out, b...)
+	}
 	return b
 }
 
 // Uint reads a number.
 func (t *Tape) Uint() uint64 {
+	if t.loose != nil && t.loose.blank {
+		return uint64(t.bytes(1)[0])
+	}
 	v, n := binary.Uvarint(t.b[t.at:])
 	if n <= 0 {
 		t.Differs("the recording has no number where one is expected")
@@ -170,6 +204,9 @@ func (t *Tape) Uint() uint64 {
 
 // Int reads a number with a sign.
 func (t *Tape) Int() int64 {
+	if t.loose != nil && t.loose.blank {
+		return int64(t.bytes(1)[0])
+	}
 	v, n := binary.Varint(t.b[t.at:])
 	if n <= 0 {
 		t.Differs("the recording has no number where one is expected")
@@ -191,7 +228,7 @@ func (t *Tape) expect(k Kind) {
 			t.Differs("the recording is empty: %v", err)
 		}
 	}
-	if is := t.kind(); is != k {
+	if is := t.kind(false); is != k {
 		t.Differs("the recording goes on with %q, the replay with %q", is, k)
 	}
 }
@@ -200,12 +237,17 @@ func (t *Tape) expect(k Kind) {
 // written (t records); if not, they are to be read. It is not called on the nil Tape, nor when a
 // recording has ended.
 func (t *Tape) Ask(k Kind) (write bool) {
-	if t.plays {
+	switch {
+	case !t.plays:
+		t.b = append(t.b, byte(k))
+		return true
+	case t.loose != nil:
+		t.loose.ask(t, subject{k, t.place})
+		t.place = 0
+	default:
 		t.expect(k)
-		return false
 	}
-	t.b = append(t.b, byte(k))
-	return true
+	return false
 }
 
 // Active reports whether values are to be passed by t.
@@ -297,8 +339,13 @@ func (t *Tape) Check() {
 	if !t.Active() {
 		return
 	}
+	if l := t.loose; l != nil {
+		l.out = t.appendSums(append(l.out, byte(StepEnd)))
+		l.cut()
+		return
+	}
 	if t.Ask(StepEnd) {
-		t.putSums()
+		t.b = t.appendSums(t.b)
 		if len(t.b) >= t.size || t.now-t.cut >= longest {
 			t.exchange()
 		}
@@ -330,20 +377,22 @@ func (t *Tape) Check() {
 	}
 }
 
-func (t *Tape) putSums() {
+// appendSums appends the sums that have changed.
+func (t *Tape) appendSums(b []byte) []byte {
 	mask := uint64(0)
 	for c := range t.sums {
 		if t.sums[c] != t.told[c] {
 			mask |= 1 << c
 		}
 	}
-	t.PutUint(mask)
+	b = binary.AppendUvarint(b, mask)
 	for c := range t.sums {
 		if mask>>c&1 != 0 {
-			t.b = binary.LittleEndian.AppendUint32(t.b, t.sums[c])
+			b = binary.LittleEndian.AppendUint32(b, t.sums[c])
 		}
 	}
 	t.told = t.sums
+	return b
 }
 
 // longest is the longest time of a chunk, ns: so much is lost with a process that is killed.

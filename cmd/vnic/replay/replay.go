@@ -29,6 +29,7 @@ type options struct {
 	capture string
 	log     string
 	trace   string
+	reduce  string
 	shard   int // -1: all
 	step    bool
 	json    bool
@@ -60,7 +61,8 @@ for the state, help for the others.`,
   vnic replay nic.rec --break violation
   vnic replay nic.rec --until 2200 --json
   vnic replay nic.rec --trace pf0.vf1
-  vnic replay nic.rec --step`,
+  vnic replay nic.rec --step
+  vnic replay nic.rec --break violation --reduce small.rec`,
 		Args: cli.Arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
@@ -86,6 +88,7 @@ for the state, help for the others.`,
 	f.StringVar(&o.capture, "capture", "", "write the packets, as they were before they were sealed, to this pcapng file")
 	f.StringVar(&o.log, "log", "", "write the log to stderr, at this level: debug, info, warn, error")
 	f.StringVar(&o.trace, "trace", "", "print the requests of this `function`, as vnic trace does")
+	f.StringVar(&o.reduce, "reduce", "", "write a smaller recording to this `file` that still shows what --break names")
 	f.IntVar(&o.shard, "shard", -1, "replay this shard only, counted from 0; -1: all")
 	f.BoolVar(&o.step, "step", false, "take commands from standard input, Step by Step")
 	cli.JSONFlag(f, &o.json)
@@ -103,6 +106,9 @@ func (o *options) check() (err error) {
 	}
 	if o.stop.what, err = parseBreak(o.breakAt); err != nil {
 		return cli.Usagef("--break %v", err)
+	}
+	if o.reduce != "" && o.breakAt == "" {
+		return cli.Usagef("--reduce: write by --break what the smaller recording is to show")
 	}
 	if o.until != "" {
 		if err := o.stop.parse(o.until); err != nil {
@@ -158,6 +164,13 @@ func (o *options) replay(ctx context.Context, r *record.Recording) error {
 		return cli.Usagef("--shard %d: the recording has %d, counted from 0", o.shard, r.Shards)
 	case o.step && first != last:
 		return cli.Usagef("--step: the recording has %d shards; choose one by --shard", r.Shards)
+	}
+	if o.reduce != "" {
+		var shards []int
+		for i := first; i <= last; i++ {
+			shards = append(shards, i)
+		}
+		return o.reduceTo(ctx, r, cfg, shards)
 	}
 	if o.capture != "" {
 		if o.cap, err = capture.Create(o.capture, config.CaptureClear); err != nil {

@@ -9,10 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/replay"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
@@ -70,10 +73,8 @@ func TestARecordedNICIsReplayedByTheCommand(t *testing.T) {
 				Steps uint64
 				Why   string
 				State struct {
-					Functions   []control.Function
-					Connections []control.Connection
-					QPs         []control.QP
-					Credits     []control.CreditNode
+					Functions []control.Function
+					Credits   []control.CreditNode
 				}
 			}
 		}
@@ -82,8 +83,14 @@ func TestARecordedNICIsReplayedByTheCommand(t *testing.T) {
 			t.Fatalf("%v, exit status %d, %s\n%.1000s", err, code, errs, js)
 		}
 		state := &is.Shards[0].State
-		if len(state.Functions) == 0 || len(state.QPs) == 0 || len(state.Credits) == 0 || len(state.Connections) == 0 || state.Connections[0].QPN != state.QPs[0].QPN {
+		if len(state.Functions) == 0 || len(state.Credits) == 0 || is.Shards[0].Steps != uint64(steps(t, whole)/2) {
 			t.Errorf("%+v", is)
+		}
+		replayedElsewhere(t, files[0], whole)
+		small := filepath.Join(l.Dir, "small")
+		cut, errs, code := vnictest.Run(t, "replay", files[0], "--break", "DRV-206", "--reduce", small)
+		if code != 1 || !strings.Contains(errs, "does not show it") {
+			t.Errorf("exit status %d\n%s%s", code, cut, errs)
 		}
 		packets := filepath.Join(l.Dir, "packets.pcapng")
 		if _, errs, code := vnictest.Run(t, "replay", files[0], "--capture", packets); code != 0 {
@@ -116,6 +123,37 @@ func ask(t *testing.T, text string, args ...string) (stdout, stderr string, code
 		t.Fatal(err)
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// replayedElsewhere replays a recording as a user without rights, in another folder, without a network and
+// an environment, and with another version of the program.
+func replayedElsewhere(t *testing.T, file, whole string) {
+	t.Helper()
+	dir := vnictest.PublicFolder(t, "replay")
+	for from, to := range map[string]string{vnictest.Program(t): "vnic", file: "rec"} {
+		b, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, to), b, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("./vnic", "replay", "rec")
+	cmd.Dir, cmd.Env = dir, []string{"TZ=Asia/Tokyo"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Cloneflags: syscall.CLONE_NEWNET}
+	_, ended, _ := strings.Cut(whole, "shard 0: ")
+	ended, _, _ = strings.Cut(ended, ", to ") // the time of day is another
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), ended) || !strings.Contains(string(out), "what went out is what was recorded") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	before := device.Version
+	device.Version = "v99"
+	defer func() { device.Version = before }()
+	out, err := vnictest.Here(t, replay.Command(), file)
+	if err != nil || !strings.Contains(out, "this is vnic v99: it may do something else than the one that was recorded") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // TestReplayRefusesWhatIsNoRecording in one line.
