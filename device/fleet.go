@@ -20,6 +20,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/counters"
 	"github.com/falcon-vnic/vnic/device/directory"
 	"github.com/falcon-vnic/vnic/device/directory/etcd"
 	"github.com/falcon-vnic/vnic/device/underlay"
@@ -52,6 +53,7 @@ type fleet struct {
 	untaken  map[string]string // of these, functions that were moved here
 	hosts    int
 	peers    int
+	count    struct{ refused, notDone uint64 }
 	renewing *ecdsa.PrivateKey // key of the certificate that was asked for
 	keyPEM   []byte            // the same
 }
@@ -95,20 +97,16 @@ func (f *fleet) announced() {
 func (f *fleet) run(ctx context.Context) {
 	var announcing sync.WaitGroup
 	announcing.Go(func() {
-		renew := time.NewTimer(f.untilRenewal())
-		defer renew.Stop()
 		for {
 			select {
 			case <-f.told:
 				f.announce(ctx)
-			case <-renew.C:
-				f.askForRenewal(ctx)
-				renew.Reset(min(max(f.untilRenewal(), renewPause), time.Hour))
 			case <-ctx.Done():
 				return
 			}
 		}
 	})
+	announcing.Go(func() { renewals(ctx, func() *x509.Certificate { return f.links.certificate().Leaf }, f.askForRenewal) })
 	f.announced()
 	if err := f.client.Run(ctx); err != nil { // the configuration's check knows the same rules
 		f.log.Error("directory: not used", "err", err)
@@ -238,17 +236,31 @@ func (f *fleet) take(t *directory.Taken) error {
 // renewPause is the least time between two requests for another certificate.
 const renewPause = 5 * time.Second
 
-// untilRenewal returns when half of the life of the NIC's certificate is over.
-func (f *fleet) untilRenewal() time.Duration {
-	leaf := f.links.certificate().Leaf
+// untilRenewal returns when half of the life of a certificate is over.
+func untilRenewal(leaf *x509.Certificate) time.Duration {
 	return time.Until(leaf.NotAfter.Add(-max(leaf.NotAfter.Sub(leaf.NotBefore)-cmlink.ClockSkew, 0) / 2))
+}
+
+// renewals calls ask when half of the life of the present certificate is over, and again and again until
+// there is another one. It looks once an hour, since a clock may be set.
+func renewals(ctx context.Context, present func() *x509.Certificate, ask func(context.Context)) {
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			return
+		}
+		if untilRenewal(present()) <= 0 {
+			ask(ctx)
+		}
+		wait.Reset(min(max(untilRenewal(present()), renewPause), time.Hour))
+	}
 }
 
 // askForRenewal asks for another certificate, with a key that is made here.
 func (f *fleet) askForRenewal(ctx context.Context) {
-	if f.untilRenewal() > 0 {
-		return
-	}
 	key, text, err := cmlink.NewKey()
 	var csr []byte
 	if err == nil {
@@ -322,6 +334,13 @@ func (f *fleet) report(v *directory.View, peers int, refused []directory.Refusal
 	for _, what := range slices.Sorted(maps.Keys(problems)) {
 		if f.problems[what] != problems[what] {
 			f.log.Warn("directory: not done", "what", what, "reason", problems[what])
+			f.count.notDone++
+		}
+	}
+	for _, r := range refused {
+		if !slices.Contains(f.refused, r) {
+			f.log.Warn("directory: a claim is not believed", "host", r.Host, "claim", r.What, "reason", r.Why)
+			f.count.refused++
 		}
 	}
 	f.hosts, f.peers, f.refused, f.problems = len(v.Names()), peers, refused, problems
@@ -333,7 +352,7 @@ func (f *fleet) status() control.Directory {
 	e := f.cfg.Directory.Etcd
 	d := control.Directory{
 		Kind: "etcd", Name: f.cfg.CM.Name, Endpoints: e.Endpoints, Prefix: directory.Prefix(e.Prefix), Watching: st.Watching, Revision: st.Revision, SinceMS: max(st.Now-st.Since, 0) / int64(time.Millisecond),
-		Reading: st.Reading, Keeping: st.Keeping, Lists: st.Lists, Changes: st.Changes, Failures: st.Failures, Compactions: st.Compactions, LeasesLost: st.LeasesLost, Yields: st.Yields,
+		Reading: st.Reading, Keeping: st.Keeping, Lists: st.Lists, Changes: st.Changes, Failures: st.Failures, Denied: st.Denied, Compactions: st.Compactions, LeasesLost: st.LeasesLost, Yields: st.Yields,
 		Refused: []control.Refusal{}, Problems: []string{},
 	}
 	f.mu.Lock()
@@ -346,6 +365,18 @@ func (f *fleet) status() control.Directory {
 		d.Problems = append(d.Problems, what+": "+f.problems[what])
 	}
 	return d
+}
+
+// counters adds the counters of the fleet.
+func (f *fleet) counters(to control.Counters) {
+	if f == nil {
+		return
+	}
+	st := f.client.Status()
+	f.mu.Lock()
+	c := counters.Directory{Stats: st.Stats, Watching: st.Watching, Hosts: f.hosts, Refused: f.count.refused, NotDone: f.count.notDone}
+	f.mu.Unlock()
+	counters.OfDirectory.Add(to, &c)
 }
 
 // Directory describes where the NIC's peers come from. It implements control.Provider.

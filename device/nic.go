@@ -255,6 +255,7 @@ func (n *NIC) asked() controller.Shards {
 func (n *NIC) countRest(v control.Counters) {
 	c := counters.NIC{Warnings: uint64(len(n.warnings.List()))}
 	n.links.count(v)
+	n.fleet.counters(v)
 	if s := n.deps.Supervisor; s != nil {
 		c.Starts, c.Stuck = uint64(s.Starts), uint64(s.Stuck)
 		counters.OfWorker.Add(v, &c)

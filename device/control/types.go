@@ -142,6 +142,7 @@ type Directory struct {
 	Lists       uint64    `json:"lists"`             // times that everything was read
 	Changes     uint64    `json:"changes"`           // that were seen
 	Failures    uint64    `json:"failures"`          // of reading and watching
+	Denied      uint64    `json:"denied"`            // times that etcd, or this NIC, refused the other
 	Compactions uint64    `json:"compactions"`       // etcd had forgotten what was missed
 	LeasesLost  uint64    `json:"leases_lost"`
 	Yields      uint64    `json:"yields"`   // another NIC had this one's name

@@ -6,6 +6,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/directory"
 	"github.com/falcon-vnic/vnic/device/gateway"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -238,6 +239,35 @@ var OfLinks = table[*cmlink.Stats]{
 	counter("cmlink.messages_out", "Messages sent over links to peers.", func(s *cmlink.Stats) uint64 { return s.MessagesOut }),
 	counter("cmlink.ousted", "Connections closed for newer ones before they proved who they are.", func(s *cmlink.Stats) uint64 { return s.Ousted }),
 	counter("cmlink.refused_identity", "Peers that could not prove the identity that is configured for them.", func(s *cmlink.Stats) uint64 { return s.RefusedIdentity }),
+}
+
+// Directory holds the counters of a NIC's part in a fleet.
+type Directory struct {
+	directory.Stats
+	Watching         bool
+	Hosts            int
+	Refused, NotDone uint64
+}
+
+// OfDirectory is the table of the counters of a fleet.
+var OfDirectory = table[*Directory]{
+	counter("directory.changes", "Changes of the fleet that etcd reported.", func(s *Directory) uint64 { return s.Changes }),
+	counter("directory.compactions", "Times that etcd had forgotten what was missed, so that all was read again.", func(s *Directory) uint64 { return s.Compactions }),
+	counter("directory.denied", "Times that etcd, or this NIC, refused the other.", func(s *Directory) uint64 { return s.Denied }),
+	counter("directory.failures", "Times that etcd was not reached, or a watch ended.", func(s *Directory) uint64 { return s.Failures }),
+	gauge("directory.hosts", "Hosts that have a record or a grant.", func(s *Directory) uint64 { return uint64(s.Hosts) }),
+	counter("directory.leases_lost", "Times that the lease of this host's record ran out.", func(s *Directory) uint64 { return s.LeasesLost }),
+	counter("directory.lists", "Times that all of the fleet was read.", func(s *Directory) uint64 { return s.Lists }),
+	counter("directory.not_done", "Things that the directory says and this NIC could not do.", func(s *Directory) uint64 { return s.NotDone }),
+	counter("directory.old_changes", "Changes that etcd reported a second time.", func(s *Directory) uint64 { return s.Old }),
+	counter("directory.refused", "Claims of hosts that were not believed.", func(s *Directory) uint64 { return s.Refused }),
+	gauge("directory.watching", "1: changes of the fleet are heard of; 0: the fleet is as it was known last.", func(s *Directory) uint64 {
+		if s.Watching {
+			return 1
+		}
+		return 0
+	}),
+	counter("directory.yields", "Times that another NIC had this one's name.", func(s *Directory) uint64 { return s.Yields }),
 }
 
 // OfCM is the table of the counters of connection management.

@@ -22,6 +22,10 @@ const (
 // ErrCompacted means that etcd does not have the changes any more that a watch should begin with.
 var ErrCompacted = errors.New("etcd has forgotten the changes since then")
 
+// ErrDenied means that etcd does not let this NIC do what it asks for: it is another fleet's, or the NIC is
+// not in the fleet, or one of the two does not trust the other's certificate.
+var ErrDenied = errors.New("etcd does not let this NIC do that")
+
 // ErrNoLease means that etcd knows no such lease: it has run out.
 var ErrNoLease = errors.New("the lease has run out")
 
@@ -123,6 +127,7 @@ type Stats struct {
 	Lists       uint64
 	Changes     uint64
 	Failures    uint64 // of reading: the watch ended, or nothing was reached
+	Denied      uint64 // asks that etcd does not let this NIC make
 	Compactions uint64 // changes that were missed, so that all was listed again
 	LeasesLost  uint64
 	Yields      uint64 // another NIC had this one's name
@@ -339,6 +344,9 @@ func (s *Session) pause(last *time.Duration) time.Duration {
 
 // Failed takes the failure of an ask.
 func (s *Session) Failed(now vtime.Time, a Ask, err error) {
+	if errors.Is(err, ErrDenied) {
+		s.stats.Denied++
+	}
 	switch a.Kind {
 	case AskList, AskWatch, AskProgress:
 		if s.reading.state != away && a.Turn == s.reading.turn {

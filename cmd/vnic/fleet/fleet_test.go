@@ -44,7 +44,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	vnictest.RequireEtcd(t)
-	w := &world{t: t, dir: filepath.Join(t.TempDir(), "fleet"), endpoint: vnictest.FreeEndpoint(t)}
+	w := &world{t: t, dir: filepath.Join(vnictest.EtcdDir(t), "fleet"), endpoint: vnictest.FreeEndpoint(t)}
 	w.make()
 	return w
 }
@@ -158,7 +158,7 @@ func (w *world) ctx() context.Context {
 // wrong is said.
 func TestAHostJoinsByATokenOnce(t *testing.T) {
 	w := newWorld(t)
-	w.signs(hostLife)
+	said := w.signs(hostLife)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.token")
 	w.must("grant", "a", "--allow", "1:10.0.0.1", "--token", file)
@@ -203,6 +203,14 @@ func TestAHostJoinsByATokenOnce(t *testing.T) {
 	w.must("grant", "b", "--token", file)
 	w.change(file, func(t *token) { t.Name = "a" })
 	w.fails("was not made by who has the token", "join", "--token", file, "--dir", filepath.Join(dir, "b"))
+	for _, want := range []string{"a: signed a certificate\n", "; get another token (vnic fleet grant a) (1 refused so far)\n", "made by who has the token (3 refused so far)\n"} {
+		vnictest.Eventually(t, "a word", func() error {
+			if text := said.String(); !strings.Contains(text, want) {
+				return fmt.Errorf("no %q in %s", want, text)
+			}
+			return nil
+		})
+	}
 	if err := os.WriteFile(file, []byte("eyJuYW1lIjo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -305,6 +313,8 @@ func TestARoleHoldsWhatAHostMayWrite(t *testing.T) {
 func TestGrantsAreEachForOneHost(t *testing.T) {
 	w := newWorld(t)
 	w.must("grant", "a", "--allow", "1:10.0.0.1")
+	w.fails("there is no tenant 0; tenants are 1 to 4294967295", "grant", "b", "--allow", "0")
+	w.fails("there is no tenant 0", "grant", "b", "--allow", "0:10.0.0.1")
 	w.fails("is granted to a", "grant", "b", "--allow", "1:10.0.0.1")
 	w.must("grant", "b", "--allow", "1:10.0.0.2")
 	w.fails("is granted to b", "allow", "a", "1:10.0.0.2")
@@ -400,7 +410,7 @@ func (w *world) says(k *clientv3.Client, name string, change func(*directory.Hos
 	cancel()
 }
 
-// TestEtcdThatDoesNotKnowUsSaysSo: what is wrong with a prefix or an endpoint is said.
+// TestEtcdThatDoesNotKnowUsSaysSo: what is wrong with a prefix or an endpoint is said, and counted.
 func TestEtcdThatDoesNotKnowUsSaysSo(t *testing.T) {
 	w := newWorld(t)
 	w.must("init", "--domain", "lab", "--prefix", "/vnic/lab", "--endpoint", w.endpoint)
@@ -412,7 +422,7 @@ func TestEtcdThatDoesNotKnowUsSaysSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says := func(endpoint, prefix, want string) {
+	says := func(endpoint, prefix, want string, denied bool) {
 		t.Helper()
 		c := etcd.New(etcd.Config{Endpoints: []string{endpoint}, Prefix: prefix, Name: "a", TLS: func() *tls.Config { return etcd.TLS(id.TLSCertificate(), id.Roots()) }})
 		ctx, cancel := context.WithCancel(context.Background())
@@ -421,14 +431,14 @@ func TestEtcdThatDoesNotKnowUsSaysSo(t *testing.T) {
 		defer done.Wait()
 		defer cancel()
 		vnictest.Eventually(t, want, func() error {
-			if st := c.Status(); st.Watching || !strings.Contains(st.Reading, want) {
+			if st := c.Status(); st.Watching || !strings.Contains(st.Reading, want) || (st.Denied > 0) != denied {
 				return fmt.Errorf("%+v", st)
 			}
 			return nil
 		})
 	}
-	says(w.endpoint, "/vnic/other", "the prefix is another fleet's")
-	says(vnictest.FreeEndpoint(t), w.is.Prefix, "etcd is not reached")
+	says(w.endpoint, "/vnic/other", "the prefix is another fleet's", true)
+	says(vnictest.FreeEndpoint(t), w.is.Prefix, "etcd is not reached", false)
 	other := newWorld(t)
-	says(other.endpoint, w.is.Prefix, "another authority than ca.pem")
+	says(other.endpoint, w.is.Prefix, "another authority than ca.pem", true)
 }

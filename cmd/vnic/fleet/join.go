@@ -152,6 +152,9 @@ func grantCommand() *cobra.Command {
 func parseAllowed(texts []string) (list []directory.Address, err error) {
 	for _, text := range texts {
 		a := directory.Address{}
+		if t, _, _ := strings.Cut(text, ":"); t == "0" {
+			return nil, cli.Usagef("%q: there is no tenant 0; tenants are 1 to 4294967295", text)
+		}
 		if strings.Contains(text, ":") {
 			a, err = directory.ParseAddress(text)
 		} else if n, scan := fmt.Sscanf(text+"\n", "%d\n", &a.Tenant); n != 1 || scan != nil || a.Tenant == 0 {

@@ -81,7 +81,7 @@ func inFleetOf(t *testing.T, members, hosts int, life time.Duration, f func(w *h
 		if err := errors.Join(tap.NewBridge("net", 1500), netns.Up("net", "10.98.255.1/16")); err != nil {
 			t.Fatal(err)
 		}
-		w := &hostsOf{world: &world{t: t, dir: filepath.Join(t.TempDir(), "fleet"), endpoint: "https://10.98.200.1:2379", apart: true}, run: run}
+		w := &hostsOf{world: &world{t: t, dir: filepath.Join(vnictest.EtcdDir(t), "fleet"), endpoint: "https://10.98.200.1:2379", apart: true}, run: run}
 		for i := range members {
 			at := fmt.Sprintf("10.98.200.%d", i+1)
 			w.spaces = append(w.spaces, cable(t, fmt.Sprint("m", i+1), at+"/16"))
@@ -404,6 +404,9 @@ func TestHostsFindEachOtherByEtcd(t *testing.T) {
 			if d := a.status(); len(d.Refused) != 1 || d.Refused[0].Host != c.name || !strings.Contains(d.Refused[0].Why, "not granted") {
 				return fmt.Errorf("%+v", d.Refused)
 			}
+			if n, err := a.client().Counters(context.Background()); err != nil || n["directory.refused"] != 1 || n["directory.watching"] != 1 {
+				return fmt.Errorf("%d refused, %v", n["directory.refused"], err)
+			}
 			return nil
 		})
 		w.must("allow", c.name, "1:192.168.50.77")
@@ -496,9 +499,9 @@ func TestAFunctionMovesWhileItIsUsed(t *testing.T) {
 	})
 }
 
-// TestCertificatesAreRenewedAtHalfTheirLife: a NIC whose certificate is good for seconds has links and its
+// TestLongCertificatesAreRenewedAtHalfTheirLife: a NIC whose certificate is good for seconds has links and its
 // place in the fleet for longer than that.
-func TestCertificatesAreRenewedAtHalfTheirLife(t *testing.T) {
+func TestLongCertificatesAreRenewedAtHalfTheirLife(t *testing.T) {
 	const life = 16 * time.Second
 	inFleetOf(t, 1, 2, life, func(w *hostsOf) {
 		began := time.Now()

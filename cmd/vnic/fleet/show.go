@@ -187,7 +187,7 @@ func printStatus(w io.Writer, d *control.Directory) {
 	} else {
 		fmt.Fprintf(w, "record\tmissing\t%s\n", d.Keeping)
 	}
-	fmt.Fprintf(w, "so far\t\t%d lists, %d changes, %d failures, %d compactions, %d leases lost, %d times another NIC of this name\n", d.Lists, d.Changes, d.Failures, d.Compactions, d.LeasesLost, d.Yields)
+	fmt.Fprintf(w, "so far\t\t%d lists, %d changes, %d failures, %d denied, %d compactions, %d leases lost, %d times another NIC of this name\n", d.Lists, d.Changes, d.Failures, d.Denied, d.Compactions, d.LeasesLost, d.Yields)
 	for _, r := range d.Refused {
 		fmt.Fprintf(w, "refused\t%s\t%s\n", r.Host, strings.TrimPrefix(directory.Refusal{What: r.What, Why: r.Why}.String(), ": "))
 	}
@@ -202,7 +202,8 @@ type change struct {
 	Key      string `json:"key"`
 	Gone     bool   `json:"gone,omitempty"`
 	Value    any    `json:"value,omitempty"`
-	Signed   string `json:"signed,omitempty"`
+	Signed   string `json:"signed,omitempty"`  // host that got a certificate, or, with an error, did not
+	Refused  uint64 `json:"refused,omitempty"` // requests that were refused so far
 	Error    string `json:"error,omitempty"`
 }
 
@@ -212,9 +213,11 @@ func watchCommand() *cobra.Command {
 	var life time.Duration
 	cmd := &cobra.Command{
 		Use: "watch", Short: "print what changes; with --sign, sign the certificates of hosts that join and renew",
-		Long: `Prints each change of the fleet, until it is stopped. With --sign it also signs the
-certificates of hosts that join by a token, and renews those of hosts that are in. It
-needs ca.key for that; without anybody who signs, hosts cannot join, and those that are
+		Long: `Prints each change of the fleet, until it is stopped: the revision, the key under the
+fleet's prefix, and its value, or gone. With --sign it also signs the certificates of
+hosts that join by a token, and renews those of hosts that are in, and prints for whom;
+requests that it refuses are printed with the reason, and counted. It needs ca.key for
+that; without anybody who signs, hosts cannot join, and those that are
 in go on until their certificates end.`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -246,6 +249,8 @@ type watcher struct {
 	sign bool
 	life time.Duration
 	out  io.Writer
+
+	refused uint64
 }
 
 // run watches the tree and what is beside it, and begins anew whenever that ends, until ctx is done.
@@ -331,7 +336,8 @@ func (w *watcher) handle(ctx context.Context, key string, value []byte) {
 	}
 	c := change{Signed: name}
 	if err != nil {
-		c.Error = err.Error()
+		w.refused++
+		c.Error, c.Refused = err.Error(), w.refused
 	}
 	w.say(c)
 }
@@ -362,7 +368,7 @@ func (w *watcher) say(c change) {
 	}
 	switch {
 	case c.Signed != "" && c.Error != "":
-		fmt.Fprintf(w.out, "%s: %s\n", c.Signed, c.Error)
+		fmt.Fprintf(w.out, "%s: %s (%d refused so far)\n", c.Signed, c.Error, c.Refused)
 	case c.Signed != "":
 		fmt.Fprintf(w.out, "%s: signed a certificate\n", c.Signed)
 	case c.Error != "":

@@ -20,6 +20,18 @@ func RequireEtcd(t testing.TB) {
 	Require(t, err == nil, "etcd is not installed (etcd-server)")
 }
 
+// EtcdDir returns a folder for etcd's files. It is in memory if there is such a place: etcd waits for the
+// disk at each write, which takes seconds on a machine that is busy writing.
+func EtcdDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "vnic-etcd-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 // Member is a member of an etcd that vnic fleet init configured.
 type Member struct {
 	t    testing.TB

@@ -51,6 +51,25 @@ func TLS(cert tls.Certificate, roots *x509.CertPool) *tls.Config {
 
 // Explain says in a NIC's words what etcd's error means.
 func Explain(err error) error {
+	text, denied := explain(err)
+	switch {
+	case text == "":
+		return err
+	case denied:
+		return fmt.Errorf("%s (%w)", text, deniedError{err})
+	}
+	return fmt.Errorf("%s (%w)", text, err)
+}
+
+// deniedError is an error of etcd that says that this NIC may not do that.
+type deniedError struct{ error }
+
+func (d deniedError) Is(target error) bool { return target == directory.ErrDenied }
+func (d deniedError) Unwrap() error        { return d.error }
+
+// explain returns what an error means, if that is not clear from its text, and whether etcd or this NIC
+// refuses the other.
+func explain(err error) (what string, denied bool) {
 	var unknown x509.UnknownAuthorityError
 	text := ""
 	if err != nil {
@@ -59,21 +78,21 @@ func Explain(err error) error {
 	has := func(s string) bool { return strings.Contains(text, s) }
 	switch {
 	case err == nil:
-		return nil
+		return "", false
 	case errors.Is(err, rpctypes.ErrPermissionDenied) || has("permission denied"):
-		return fmt.Errorf("etcd lets this certificate not do that: the prefix is another fleet's, the host was never let in (vnic fleet grant, join) or is revoked, or the role is too small (%w)", err)
+		return "etcd lets this certificate not do that: the prefix is another fleet's, the host was never let in (vnic fleet grant, join) or is revoked, or the role is too small", true
 	case errors.Is(err, rpctypes.ErrUserNotFound), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
-		return fmt.Errorf("etcd does not know who this is: the host was never let in (vnic fleet grant, join) or is revoked, or etcd runs without --client-cert-auth (%w)", err)
+		return "etcd does not know who this is: the host was never let in (vnic fleet grant, join) or is revoked, or etcd runs without --client-cert-auth", true
 	case errors.Is(err, rpctypes.ErrNoLeader):
-		return fmt.Errorf("this member of etcd has no leader: it is cut off from the others (%w)", err)
+		return "this member of etcd has no leader: it is cut off from the others", false
 	case errors.As(err, &unknown) || has("unknown authority"):
-		return fmt.Errorf("etcd's certificate is of another authority than ca.pem: is the endpoint that of this fleet? (%w)", err)
+		return "etcd's certificate is of another authority than ca.pem: is the endpoint that of this fleet?", true
 	case has("bad certificate"), has("certificate required"), has("unknown certificate authority"), has("certificate expired"), has("expired certificate"):
-		return fmt.Errorf("etcd refuses this certificate: it is of another authority, or has expired (%w)", err)
+		return "etcd refuses this certificate: it is of another authority, or has expired", true
 	case errors.Is(err, context.DeadlineExceeded) || has("DeadlineExceeded") || has("Unavailable") || has("connection refused") || has("i/o timeout") || has("no route to host") || has("network is unreachable"):
-		return fmt.Errorf("etcd is not reached (%w)", err)
+		return "etcd is not reached", false
 	}
-	return err
+	return "", false
 }
 
 // Why returns why etcd is not reached: a request only says that its time was over. It returns err itself
