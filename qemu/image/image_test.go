@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +131,33 @@ func TestDebianKernel(t *testing.T) {
 	b, err := os.ReadFile(out)
 	if err != nil || !bytes.Contains(b, []byte(guestinit.ModuleList[1:])) || !bytes.Contains(b, []byte("/lib/modules/virtio_pci.ko\n")) {
 		t.Errorf("archive of %d bytes, %v", len(b), err)
+	}
+}
+
+// TestAKernelOfOnesOwn: the folder in which it was built, with its modules, or its image alone.
+func TestAKernelOfOnesOwn(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"include/config/kernel.release": "7.0.0-mine\n", "arch/x86/boot/bzImage": strings.Repeat("\x00", 514) + "HdrS",
+		"drivers/mine.ko": "", "modules.builtin": "kernel/net/vsock.ko\n",
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k, err := OpenKernel(dir)
+	if err != nil || k.Release != "7.0.0-mine" || k.Arch != AMD64 {
+		t.Fatalf("%+v, %v", k, err)
+	}
+	if has, err := k.With([]string{"mine", "vsock", "other"}); err != nil || !slices.Equal(has, []string{"mine", "vsock"}) {
+		t.Errorf("modules %v, %v", has, err)
+	}
+	image, err := OpenKernel(k.Image)
+	if err != nil || image.Image != k.Image {
+		t.Errorf("%+v, %v", image, err)
+	}
+	if has, err := image.With([]string{"mine"}); err != nil || len(has) > 0 {
+		t.Errorf("modules %v, %v", has, err)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 type Kernel struct {
 	Release string // as printed by uname -r in the guest
 	Image   string // vmlinuz
-	Modules string // folder of this release's modules
+	Modules string // folder of this release's modules; "": it has none
 	Arch    Arch
 
 	// Unpacked is vmlinux, the kernel that Image unpacks when it starts. It is empty if the folder
@@ -47,9 +47,12 @@ func DefaultCache() (string, error) {
 	return filepath.Join(dir, "vnic", "kernels"), nil
 }
 
-// OpenKernel returns the kernel in a folder with the content of a Debian kernel
-// package.
+// OpenKernel returns the kernel in a folder: one with the content of a Debian kernel package, or one in
+// which a kernel was built. A file is the image of a kernel without modules.
 func OpenKernel(dir string) (Kernel, error) {
+	if k, err := builtKernel(dir); k.Image != "" || err != nil {
+		return k, err
+	}
 	images, err := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
 	if err != nil {
 		return Kernel{}, err
@@ -72,6 +75,19 @@ func OpenKernel(dir string) (Kernel, error) {
 		}
 	}
 	return Kernel{}, fmt.Errorf("kernel folder %s: no modules for %s", dir, k.Release)
+}
+
+// builtKernel returns the kernel that was built in a folder, or whose image a file is, if there is one.
+func builtKernel(path string) (k Kernel, err error) {
+	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
+		k.Image, k.Release = path, filepath.Base(path)
+	} else if release, err := os.ReadFile(filepath.Join(path, "include/config/kernel.release")); err == nil {
+		k.Image, k.Release, k.Modules = filepath.Join(path, "arch/x86/boot/bzImage"), strings.TrimSpace(string(release)), path
+	} else {
+		return k, nil
+	}
+	k.Arch, err = KernelArch(k.Image)
+	return k, err
 }
 
 // KernelArch returns the architecture for which a kernel image is, by the magic number of its header

@@ -96,6 +96,9 @@ func moduleName(s string) string {
 
 func moduleFiles(dir string) (map[string]string, error) {
 	files := make(map[string]string)
+	if dir == "" {
+		return files, nil
+	}
 	compressed := ""
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {

@@ -65,7 +65,7 @@ neither root nor QEMU. With --fabric=tap they are in the lab two-hosts.`,
 	f.StringVar(&o.Fabric, "fabric", "", "between the NICs: tap (default with guests) or memory (default with --no-vm)")
 	f.StringVar(&o.Out, "out", "demo-out", "folder for logs, captures and configs; replaced")
 	f.StringVar(&o.capture, "capture", "", "record what each NIC sends and receives in a.pcapng and b.pcapng: sealed, clear or both")
-	f.StringVar(&o.kernel, "kernel", "", "folder of an unpacked Debian kernel package, instead of fetching one")
+	f.StringVar(&o.kernel, "kernel", "", "another kernel than Debian's current one: the `folder` of an unpacked kernel package, or the one in which you built it")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this long")
 	f.BoolVar(&o.Windows, "windows", false, "give the guests ivshmem devices for their doorbells")
 	f.BoolVar(&o.iommu, "iommu", false, "give the guests an IOMMU too, so that those devices interrupt them")

@@ -99,7 +99,7 @@ fakeroot, qemu-utils, grub-common and grub-pc-bin; without root also uidmap.`,
 	f.StringSliceVarP(&o.packages, "package", "p", nil, "one more Debian `package`, with its dependencies; with --disk also a file, as ./NAME.deb")
 	f.StringSliceVar(&o.modules, "module", nil, "one more module of the kernel, by name, or your own as FILE.ko; loaded at boot")
 	f.StringSliceVar(&o.files, "file", nil, "a `FILE[:PATH]` of this machine, or a folder with its content; without PATH it goes to /root")
-	f.StringVar(&o.kernel, "kernel", "", "`folder` of an unpacked Debian kernel package, instead of Debian's current one")
+	f.StringVar(&o.kernel, "kernel", "", "another kernel than Debian's current one: the `folder` of an unpacked kernel package, the one in which you built it, or its image")
 	f.StringVar(&o.arch, "arch", string(image.AMD64), "the guest's architecture: amd64 or arm64")
 	f.StringVar(&o.program, "program", "", "`file` with this program for the guest's architecture (default: this one)")
 	f.StringVar(&o.disk, "disk", "", "make a whole Debian on a disk, in this `file` (qcow2), which is replaced")

@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
 )
 
 func captureCommand(lab *string) *cobra.Command {
@@ -50,7 +50,7 @@ kernel sees it. Of a host: what its NIC sends and receives, as "vnic capture" do
 			}
 			i := slices.Index(p.linkNames(), args[0])
 			if i < 0 {
-				return fmt.Errorf("lab %s has no link, host or machine %q; there are %s", p.Name, args[0], strings.Join(append(p.linkNames(), p.places()...), ", "))
+				return fmt.Errorf("lab %s has no link, host or machine %q; there are %s", p.Name, args[0], labfile.List(append(p.linkNames(), p.places()...)))
 			}
 			ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
 			if duration > 0 {

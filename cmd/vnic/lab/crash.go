@@ -207,7 +207,7 @@ func (m *machine) symbols(module string) (files []string) {
 	}
 	if module == "" {
 		if k, err := m.kernel(); err == nil && k != "" {
-			glob(k+"/usr/lib/debug/boot/vmlinux-*", k+"/usr/src/linux/vmlinux", k+"/lib/modules/*/build/vmlinux", k+"/boot/vmlinux-*")
+			glob(k+"/vmlinux", k+"/usr/lib/debug/boot/vmlinux-*", k+"/usr/src/linux/vmlinux", k+"/lib/modules/*/build/vmlinux", k+"/boot/vmlinux-*")
 		}
 		glob("/usr/lib/debug/boot/vmlinux-*")
 		return files
@@ -240,32 +240,43 @@ func (m *machine) noteCrash(ctx context.Context, text []byte) error {
 	return os.Rename(next, m.File(".crash"))
 }
 
-// Time in which what a guest said of its crash is complete, once it says nothing more and does not answer.
-const crashTime = 10 * time.Second
+// noteTime is how long what a guest said of its crash may take to be noted, once it is up again.
+const noteTime = 10 * time.Second
 
 // lost returns what became of a guest whose connection ended with err. If the guest has crashed since
 // begun, the error has what its kernel said, and it comes when the guest is up again.
 func (m *machine) lost(ctx context.Context, begun time.Time, err error) error {
+	broken := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, m.bootTime())
+	defer cancel()
 	crashed := func() bool {
 		st, err := os.Stat(m.File(".crash"))
 		return err == nil && st.ModTime().After(begun)
 	}
-	for end := time.Now().Add(crashTime); !crashed(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) || ctx.Err() != nil {
+	for answers := (time.Time{}); !crashed(); time.Sleep(50 * time.Millisecond) {
+		switch {
+		case len(qemus(m.host, m.Name)) == 0:
+			return fmt.Errorf("guest %s has ended: vnic lab restart %[1]s starts it", m.Name)
+		case ctx.Err() != nil || !answers.IsZero() && time.Since(answers) > noteTime:
 			return err
+		case answers.IsZero():
+			asking, cancel := context.WithTimeout(ctx, 5*time.Second) // one that hangs may have crashed
+			if c, err := m.dial(asking); err == nil {
+				c.Close()
+				answers = time.Now()
+			}
+			cancel()
 		}
 	}
 	said, rerr := os.ReadFile(m.File(".crash"))
 	if rerr != nil {
 		return errors.Join(err, rerr)
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.bootTime())
-	defer cancel()
 	for {
 		c, err := m.dial(ctx)
 		if err == nil {
 			c.Close()
-			return fmt.Errorf("guest %s has crashed, and is up again:\n%s", m.Name, said)
+			return fmt.Errorf("guest %s has crashed, and was up again after %.1f s:\n%s", m.Name, time.Since(broken).Seconds(), said)
 		}
 		select {
 		case <-ctx.Done():

@@ -15,6 +15,9 @@ import (
 // sourceVariable is the environment variable with the folder of the modules.
 const sourceVariable = "VNIC_LAB_TEST_SOURCE"
 
+// buildVariable is the environment variable with the folder in which a kernel was built.
+const buildVariable = "VNIC_LAB_TEST_BUILD"
+
 // boom crashes when it is loaded; calm does not.
 var modules = map[string]string{
 	"boom": `#include <linux/module.h>
@@ -56,25 +59,7 @@ func TestLongADriverIsDebuggedInALab(t *testing.T) {
 	}
 	k, err := image.FetchKernel(t.Context(), cache)
 	vnictest.Need(t, err, "guest kernel")
-	headers, err := exec.CommandContext(t.Context(), "../../../guestlib/linux/fetch.sh", "headers", k.Release).Output()
-	vnictest.Need(t, err, "the kernel's headers")
-	dir := t.TempDir()
-	makefile := ""
-	for name, text := range modules {
-		if err := os.WriteFile(filepath.Join(dir, name+".c"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		makefile += "obj-m += " + name + ".o\n"
-	}
-	if err := os.WriteFile(filepath.Join(dir, "Kbuild"), []byte(makefile), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	build := exec.CommandContext(t.Context(), "make", "-s", "-C", strings.TrimSpace(string(headers)), "M="+dir, "KCFLAGS=-g", "modules")
-	build.Env = append(os.Environ(), "MAKEFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Setenv(sourceVariable, dir)
+	t.Setenv(sourceVariable, buildModules(t, k.Release, modules))
 	apart(t, "TestInsideADriverIsDebuggedInALab")
 }
 
@@ -85,7 +70,7 @@ func TestInsideADriverIsDebuggedInALab(t *testing.T) {
 	vnictest.RequireIn(t, vnic(t, "lab", "exec", "dev", "ls", "/src/"), "boom.c", "boom.ko", "calm.ko")
 	vnictest.RequireIn(t, refused(t, "lab", "crash", "dev"), "has not crashed")
 
-	vnictest.RequireIn(t, refused(t, "lab", "reload", "dev", "boom.ko"), "guest dev has crashed, and is up again", "NULL pointer", "RIP:", "boom.c:6", "boom_begin", "boom.c:8")
+	vnictest.RequireIn(t, refused(t, "lab", "reload", "dev", "boom.ko"), "guest dev has crashed, and was up again after", "NULL pointer", "RIP:", "boom.c:6", "boom_begin", "boom.c:8")
 	vnictest.RequireIn(t, vnic(t, "lab", "crash", "dev"), "boom.c:6")
 	vnictest.Eventually(t, "what the guest was", func() error {
 		if said, err := try("lab", "exec", "dev", "cat", "/src/Kbuild", "/proc/sys/kernel/hostname"); err != nil || !strings.Contains(said, "dev") {
@@ -99,8 +84,106 @@ func TestInsideADriverIsDebuggedInALab(t *testing.T) {
 	vnictest.RequireIn(t, vnic(t, "lab", "reload", "dev", "calm.ko"), "calm: 42")
 	vnictest.RequireIn(t, vnic(t, "lab", "gdb", "dev", "-batch", "-ex", "info line calm_number", "-ex", "x/2i calm_number"), "calm.c", "calm_number", "<calm_number")
 	vnic(t, "lab", "exec", "dev", "true") // it goes on
+
+	// Paused at its start it waits for gdb, which ends here at the end of its input; then it boots as ever.
+	vnictest.RequireIn(t, vnic(t, "lab", "restart", "dev", "--gdb"), "guest dev: paused before its first instruction", "fff0 in ?? ()")
+	vnictest.Eventually(t, "a guest that has its folder", func() error {
+		_, err := try("lab", "exec", "dev", "test", "-d", "/src/")
+		return err
+	})
 	vnic(t, "lab", "down")
 	nothingLeft(t)
 	vnictest.RequireIn(t, vnic(t, "lab", "test", "driver-dev"), "PASS", "PASS", "PASS", "PASS")
+	nothingLeft(t)
+}
+
+// buildModules builds modules for a kernel, each of one file, and returns their folder.
+func buildModules(t *testing.T, release string, sources map[string]string) (dir string) {
+	t.Helper()
+	headers, err := exec.CommandContext(t.Context(), "../../../guestlib/linux/fetch.sh", "headers", release).Output()
+	vnictest.Need(t, err, "the kernel's headers")
+	dir = t.TempDir()
+	kbuild := ""
+	for name, text := range sources {
+		if err := os.WriteFile(filepath.Join(dir, name+".c"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		kbuild += "obj-m += " + name + ".o\n"
+	}
+	if err := os.WriteFile(filepath.Join(dir, "Kbuild"), []byte(kbuild), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "make", "-s", "-C", strings.TrimSpace(string(headers)), "M="+dir, "KCFLAGS=-g", "modules")
+	build.Env = append(os.Environ(), "MAKEFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
+}
+
+// stale reads memory that it has given back. Debian's kernel does not notice.
+var stale = map[string]string{"stale": `#include <linux/module.h>
+#include <linux/slab.h>
+MODULE_LICENSE("GPL");
+static noinline int look(volatile int *p)
+{
+	return *p;
+}
+static int __init stale_begin(void)
+{
+	int *p = kzalloc(64, GFP_KERNEL);
+	kfree(p);
+	return look(p) & 0;
+}
+static void __exit stale_end(void) {}
+module_init(stale_begin);
+module_exit(stale_end);
+`}
+
+// TestLongTheKernelThatFindsFaults: the kernel debug finds what a module does wrong, and the lab says in which
+// line. It is skipped where that kernel was not built (make driver-debug), also by make test-long.
+func TestLongTheKernelThatFindsFaults(t *testing.T) {
+	vnictest.RequireGuests(t)
+	cache, err := image.DefaultCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, _ := filepath.Glob(filepath.Join(filepath.Dir(cache), "driver", "debug-kernel-*", "made-with"))
+	if len(built) == 0 {
+		t.Skip("guestlib/linux/debug-kernel.sh has built no kernel, which takes most of an hour")
+	}
+	k, err := image.OpenKernel(filepath.Dir(built[len(built)-1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(sourceVariable, buildModules(t, k.Release, stale))
+	t.Setenv(buildVariable, filepath.Join(filepath.Dir(built[len(built)-1]), "usr/src/linux"))
+	apart(t, "TestInsideTheKernelThatFindsFaults")
+}
+
+func TestInsideTheKernelThatFindsFaults(t *testing.T) {
+	inside(t)
+	source := os.Getenv(sourceVariable)
+	vnic(t, "lab", "up", "--kernel", "debug", file(t, `
+name: debug
+hosts: {a: {}}
+machines: {d: {host: a, guest: {memory: 1536M, share: `+source+`}}}
+`))
+	vnictest.RequireIn(t, vnic(t, "lab", "exec", "d", "uname", "-r"), "vnic-debug")
+	vnictest.RequireIn(t, vnic(t, "lab", "reload", "d", filepath.Join(source, "stale.ko")), "KASAN")
+	vnictest.Eventually(t, "what the kernel found", func() error {
+		said, err := try("lab", "crash", "d")
+		if err != nil || !strings.Contains(said, "stale.c:6") {
+			return errors.New(said)
+		}
+		return nil
+	})
+	vnic(t, "lab", "exec", "d", "true") // it goes on
+
+	// gdb has the kernel's own functions, from the folder in which it was built.
+	vnictest.RequireIn(t, vnic(t, "lab", "restart", "d", "--kernel", os.Getenv(buildVariable)), "guests: 1 started")
+	vnictest.RequireIn(t, vnic(t, "lab", "exec", "d", "uname", "-r"), "vnic-debug")
+	vnictest.RequireIn(t, vnic(t, "lab", "gdb", "d", "-batch", "-ex", "info address sysrq_handle_crash"), "sysrq_handle_crash", "is at 0xffffffff8")
+	vnic(t, "lab", "down")
 	nothingLeft(t)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/agent"
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
 )
 
 // Ways into machines: a machine that is a namespace is entered by ip netns exec, a guest over vsock or
@@ -212,7 +213,7 @@ func (p *plan) guestNamed(name string) (*machine, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("lab %s has no guests: give a machine guest: {} in its file", p.Name)
 	}
-	return nil, fmt.Errorf("lab %s has no guest %q; there are %s", p.Name, name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("lab %s has no guest %q; there are %s", p.Name, name, labfile.List(names))
 }
 
 func (p *plan) noHostOrGuest(name string) error {
@@ -225,15 +226,22 @@ func (p *plan) noHostOrGuest(name string) error {
 			names = append(names, m.Name)
 		}
 	}
-	return fmt.Errorf("lab %s has no host or guest %q; there are %s", p.Name, name, strings.Join(names, ", "))
+	return fmt.Errorf("lab %s has no host or guest %q; there are %s", p.Name, name, labfile.List(names))
 }
 
 func restartCommand(lab *string) *cobra.Command {
-	return &cobra.Command{
+	var d debugging
+	c := &cobra.Command{
 		Use:   "restart GUEST|HOST",
 		Short: "start a guest again, or a host's NIC with its guests",
 		Long: `Ends the guest's QEMU, or the host's NIC and the QEMUs of its guests, and starts them
-again with the same configuration.`,
+again with the same configuration.
+
+With --kernel a guest boots that kernel from now on, until vnic lab up does what the
+file says. With --gdb it stands still before its first instruction, and the command
+becomes gdb with the kernel's symbols: set breakpoints, and continue.`,
+		Example: `  vnic lab restart dev --kernel ~/linux
+  vnic lab restart dev --gdb`,
 		Args: cli.Arguments(1, 1), ValidArgsFunction: completePlaces(lab),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, unlock, err := openLocked(*lab)
@@ -243,18 +251,38 @@ again with the same configuration.`,
 			defer unlock()
 			b := &builder{plan: p, out: newProgress(cmd.ErrOrStderr()), running: map[string]*daemon{}}
 			if h := p.host(args[0]); h != nil {
+				if d != (debugging{}) {
+					return cli.Usagef("--kernel and --gdb are for a guest, and %s is a host", h.Name)
+				}
 				return b.restart(cmd.Context(), h)
 			}
 			m, err := p.guestNamed(args[0])
 			if err != nil {
 				return p.noHostOrGuest(args[0])
 			}
+			if d.kernel != "" {
+				if b.plan, err = p.withKernel(m, d.kernel); err != nil {
+					return err
+				}
+				m = b.machine(m.Name)
+			}
+			if d.gdb {
+				b.paused = m.Name
+			}
+			if err := checkGDB(d.gdb); err != nil {
+				return err
+			}
 			if err := endGuest(m); err != nil {
 				return err
 			}
-			return b.guests(cmd.Context())
+			if err := b.guests(cmd.Context()); err != nil || !d.gdb {
+				return err
+			}
+			return m.gdb("")
 		},
 	}
+	d.flags(c)
+	return c
 }
 
 // replaceModule loads the module $1 of the name $0 in place of the one that is loaded, and prints what

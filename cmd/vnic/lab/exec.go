@@ -6,10 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
 )
 
 // command returns a command that runs in a machine. vnic guest finds the machine's function there.
@@ -39,7 +39,7 @@ func (p *plan) command(ctx context.Context, name string, argv ...string) (*exec.
 	if h := p.host(name); h != nil {
 		return h.command(ctx, argv...), nil
 	}
-	return nil, fmt.Errorf("lab %s has no machine or host %q; there are %s", p.Name, name, strings.Join(p.places(), ", "))
+	return nil, fmt.Errorf("lab %s has no machine or host %q; there are %s", p.Name, name, labfile.List(p.places()))
 }
 
 // places lists the names of machines and hosts.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/agent"
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
 )
 
 // sections prints where a guest's kernel has the sections of its modules, as
@@ -26,7 +28,7 @@ const sections = `grep -H . /sys/module/*/sections/.[a-z]*`
 var sectionLine = regexp.MustCompile(`(?m)^/sys/module/(\w+)/sections/(\.[\w.]+):(0x[0-9a-f]{1,16})$`)
 
 // askTime is how long a guest has to tell its modules. One that hangs does not answer.
-const askTime = 5 * time.Second
+const askTime = 20 * time.Second
 
 func gdbCommand(lab *string) *cobra.Command {
 	c := &cobra.Command{
@@ -43,22 +45,120 @@ each module in the guest, where "vnic lab crash" finds them.`,
 			if err != nil {
 				return err
 			}
-			if _, err := exec.LookPath("gdb"); err != nil {
-				return errors.New("the program gdb is missing: apt-get install gdb")
+			if err := checkGDB(true); err != nil {
+				return err
 			}
 			said, err := m.loaded(cmd.Context())
 			if err != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "guest %s does not tell its modules, so gdb has none of their symbols: %v\n", m.Name, err)
 			}
-			script := m.File(".gdb-commands")
-			if err := os.WriteFile(script, []byte(m.gdbCommands(said)), 0o644); err != nil {
-				return err
-			}
-			return become(exec.Command("gdb", append([]string{"-q", "-x", script}, args[1:]...)...))
+			return m.gdb(said, args[1:]...)
 		},
 	}
 	c.Flags().SetInterspersed(false) // gdb's flags are its own
 	return c
+}
+
+// checkGDB returns an error if gdb is wanted and not there.
+func checkGDB(wanted bool) error {
+	if _, err := exec.LookPath("gdb"); wanted && err != nil {
+		return errors.New("the program gdb is missing: apt-get install gdb")
+	}
+	return nil
+}
+
+// gdb replaces this process by gdb on a guest that has said what it has loaded.
+func (m *machine) gdb(loaded string, args ...string) error {
+	script := m.File(".gdb-commands")
+	if err := os.WriteFile(script, []byte(m.gdbCommands(loaded)), 0o644); err != nil {
+		return err
+	}
+	return become(exec.Command("gdb", append([]string{"-q", "-x", script}, args...)...))
+}
+
+// debugging is what the developer of a driver wants of a guest besides what the file says.
+type debugging struct {
+	kernel string
+	gdb    bool
+}
+
+func (d *debugging) flags(c *cobra.Command) {
+	c.Flags().StringVar(&d.kernel, "kernel", "", "another kernel: the `folder` in which you built it, one as the file's key kernel takes, its image, or debug")
+	c.Flags().BoolVar(&d.gdb, "gdb", false, "pause the guest at its start, and become gdb with its kernel's symbols")
+}
+
+// change returns the change of a lab's file by which a guest boots another kernel.
+func (d *debugging) change(guest string) (string, error) {
+	path := d.kernel
+	if path != labfile.KernelDebug {
+		var err error
+		if path, err = filepath.Abs(path); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("machines: {%s: {guest: {kernel: %q}}}", guest, path), nil
+}
+
+// of returns what changes in a lab's file, and the guest that is paused.
+func (d *debugging) of(file string) (changes []string, paused string, err error) {
+	if *d == (debugging{}) {
+		return nil, "", nil
+	}
+	l, _, err := labfile.Load(file)
+	if err != nil {
+		return nil, "", err
+	}
+	var guests []string
+	for _, m := range l.Machines {
+		if m.Guest == nil {
+			continue
+		}
+		guests = append(guests, m.Name)
+		if d.kernel != "" && m.Guest.Disk == "" && m.Guest.Image == "" { // those have theirs
+			change, err := d.change(m.Name)
+			if err != nil {
+				return nil, "", err
+			}
+			changes = append(changes, change)
+		}
+	}
+	switch {
+	case d.kernel != "" && len(changes) == 0:
+		return nil, "", fmt.Errorf("lab %s has no guest that boots a kernel of its own", l.Name)
+	case d.gdb && len(guests) != 1:
+		return nil, "", fmt.Errorf("--gdb: lab %s has %d guests: leave it out, and say vnic lab restart GUEST --gdb", l.Name, len(guests))
+	case d.gdb:
+		paused = guests[0]
+	}
+	return changes, paused, checkGDB(d.gdb)
+}
+
+// withKernel returns the plan of a lab in which a guest boots another kernel, and keeps it.
+func (p *plan) withKernel(m *machine, kernel string) (*plan, error) {
+	change, err := (&debugging{kernel: kernel}).change(m.Name)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(folder(p.Name), labFile)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = labfile.Change(text, change); err != nil {
+		return nil, err
+	}
+	l, err := labfile.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	is, err := newPlan(l, p.state)
+	if err == nil {
+		err = is.checkGuests()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return is, os.WriteFile(file, text, 0o644)
 }
 
 // loaded returns what a guest says of its modules.

@@ -108,7 +108,7 @@ func (p *plan) checkGuests() error {
 			problems = append(problems, fmt.Errorf("machines.%s.guest.kernel: %w", m.Name, err))
 		} else if folder != "" {
 			if _, err := image.OpenKernel(folder); err != nil {
-				bad(m, "kernel", err.Error(), "name a folder with boot/vmlinuz-RELEASE and lib/modules/RELEASE, as Debian's package of a kernel has them")
+				bad(m, "kernel", err.Error(), "name the folder in which you built it, one with boot/vmlinuz-RELEASE and lib/modules/RELEASE, or the image of one without modules")
 			}
 		}
 		if g.Disk != "" {
@@ -272,12 +272,12 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	return out, err
 }
 
-// boot starts a guest.
-func (m *machine) boot(argv []string, shell []byte) (*daemon, error) {
+// boot starts a guest. Who tells a paused one its names, when it has booted, is the process that follows it.
+func (m *machine) boot(argv []string, shell []byte, paused bool) (*daemon, error) {
 	if err := os.WriteFile(m.File(".qemu"), shell, 0o644); err != nil {
 		return nil, err
 	}
-	out, log, err := logTo(m.host.Space(), "--lab", m.Lab, "watch", m.File(".log"), m.Name)
+	out, log, err := logTo(m.host.Space(), "--lab", m.Lab, "watch", m.File(".log"), m.Name, fmt.Sprintf("--first=%t", paused))
 	if err != nil {
 		return nil, err
 	}
@@ -366,8 +366,17 @@ func (b *builder) guests(ctx context.Context) error {
 		if err := endGuest(m); err != nil {
 			return err
 		}
-		if booted[m], err = m.boot(argv, shell); err != nil {
+		if m.Name == b.paused {
+			argv = append(argv, "-S")
+		}
+		d, err := m.boot(argv, shell, m.Name == b.paused)
+		if err != nil {
 			return err
+		}
+		if m.Name == b.paused {
+			b.out.step("guest %s: paused before its first instruction", m.Name)
+		} else {
+			booted[m] = d
 		}
 	}
 	if len(booted) > 0 {
@@ -384,7 +393,7 @@ func (b *builder) guests(ctx context.Context) error {
 				return err
 			}
 			n++
-		} else if m.Guest != nil { // there may be new names
+		} else if m.Guest != nil && m.Name != b.paused { // there may be new names
 			if err := b.tell(ctx, m); err != nil {
 				return err
 			}

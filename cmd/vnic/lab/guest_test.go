@@ -126,7 +126,8 @@ func TestInsideGuests(t *testing.T) {
 	if now := pidsOf("qemu", "guests.m2"); len(now) != 1 || now[0] != before[0] {
 		t.Errorf("guest m2 is of processes %v, before %v", now, before)
 	}
-	for _, pid := range pidsOf("qemu", "guests.m1") {
+	vnictest.RequireIn(t, refused(t, "lab", "exec", "m1", "sh", "-c", "echo o > /proc/sysrq-trigger; sleep 1000"), "guest m1 has ended: vnic lab restart m1 starts it")
+	for _, pid := range pidsOf("qemu", "guests.m2") {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	vnic(t, "lab", "down")

@@ -32,22 +32,31 @@ be up at a time. It needs root and iproute2.`,
 	var name string
 	c.PersistentFlags().StringVarP(&name, "lab", "l", "", "`name` of the lab (default: the only one that is up)")
 	_ = c.RegisterFlagCompletionFunc("lab", completeLabs)
-	c.AddCommand(upCommand(), downCommand(), statusCommand(&name), execCommand(&name), configCommand(&name), validateCommand(&name), testCommand(),
+	c.AddCommand(upCommand(), downCommand(&name), statusCommand(&name), execCommand(&name), configCommand(&name), validateCommand(&name), testCommand(),
 		linkCommand(&name), captureCommand(&name), graphCommand(&name), webCommand(&name),
 		shellCommand(&name), cpCommand(&name), consoleCommand(&name), restartCommand(&name), reloadCommand(&name), crashCommand(&name), gdbCommand(&name), watchCommand(&name))
 	return c
 }
 
 func upCommand() *cobra.Command {
-	return &cobra.Command{
+	var d debugging
+	c := &cobra.Command{
 		Use:   "up FILE|NAME",
 		Short: "make what a file describes, or what changed in it",
 		Long: `Makes the lab of a file, or one that comes with the program: ` + strings.Join(labfile.Shipped(), ", ") + `.
-If the lab is up already, what changed in the file is made anew, and the rest goes on.`,
+If the lab is up already, what changed in the file is made anew, and the rest goes on.
+
+With --kernel its guests boot that kernel, in place of what the file says. With --gdb its
+guest stands still before its first instruction, and the command becomes gdb, as "vnic
+lab restart GUEST --gdb" does.`,
 		Args:              cli.Arguments(1, 1),
 		ValidArgsFunction: completeShipped,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := up(cmd.Context(), args[0], nil, newProgress(cmd.ErrOrStderr()))
+			changes, paused, err := d.of(args[0])
+			if err != nil {
+				return err
+			}
+			p, err := up(cmd.Context(), args[0], changes, paused, newProgress(cmd.ErrOrStderr()))
 			if err != nil && p != nil {
 				err = fmt.Errorf("%w\nvnic lab up goes on, vnic lab down %s removes what was made", err, p.Name)
 			}
@@ -55,12 +64,17 @@ If the lab is up already, what changed in the file is made anew, and the rest go
 				return err
 			}
 			s := statusOf(cmd.Context(), p.Name)
-			return cli.PrintTable(cmd.OutOrStdout(), s.print)
+			if err := cli.PrintTable(cmd.OutOrStdout(), s.print); err != nil || paused == "" {
+				return err
+			}
+			return p.machine(paused).gdb("")
 		},
 	}
+	d.flags(c)
+	return c
 }
 
-func downCommand() *cobra.Command {
+func downCommand(name *string) *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "down [NAME|FILE]",
@@ -70,6 +84,9 @@ lab's folder. Without a name it removes the only lab that there is.`,
 		Args:              cli.Arguments(0, 1),
 		ValidArgsFunction: completeLabs,
 		RunE: func(_ *cobra.Command, args []string) error {
+			if *name != "" {
+				args = append(args, *name)
+			}
 			if all {
 				if len(args) > 0 {
 					return cli.Usagef("--all and a name: leave one of them out")
@@ -79,6 +96,9 @@ lab's folder. Without a name it removes the only lab that there is.`,
 					errs = append(errs, down(name))
 				}
 				return errors.Join(errs...)
+			}
+			if len(args) > 1 {
+				return cli.Usagef("--lab and a name: leave one of them out")
 			}
 			name, err := nameOf(strings.Join(args, ""))
 			if err != nil {
@@ -230,7 +250,7 @@ func testCommand() *cobra.Command {
 				return fmt.Errorf("lab %s is up: vnic lab validate checks it, vnic lab down %[1]s removes it", l.Name)
 			}
 			var all []outcome
-			p, broken := up(cmd.Context(), args[0], nil, newProgress(cmd.ErrOrStderr()))
+			p, broken := up(cmd.Context(), args[0], nil, "", newProgress(cmd.ErrOrStderr()))
 			if broken == nil {
 				all = p.validate(cmd.Context(), cmd.OutOrStdout())
 			}

@@ -406,7 +406,7 @@ func TestInsideSeveralLabsDoNotMeet(t *testing.T) {
 		t.Error(said)
 	}
 	vnictest.RequireIn(t, vnic(t, "lab", "validate", "--lab", "pair"), "PASS")
-	vnic(t, "lab", "down", "pair")
+	vnic(t, "lab", "down", "--lab", "pair")
 	vnictest.RequireIn(t, vnic(t, "lab", "validate", "--lab", "pair-2"), "PASS")
 	vnic(t, "lab", "down", "--all")
 	nothingLeft(t)

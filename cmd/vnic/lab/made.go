@@ -16,7 +16,7 @@ type Made struct{ *plan }
 // Make makes the lab of a file, or one that comes with the program, with changes in the file's words
 // (labfile.Load), and prints its progress and what there is, as vnic lab up does.
 func Make(ctx context.Context, w io.Writer, source string, changes ...string) (*Made, error) {
-	p, err := up(ctx, source, changes, newProgress(w))
+	p, err := up(ctx, source, changes, "", newProgress(w))
 	if err != nil {
 		return nil, err
 	}

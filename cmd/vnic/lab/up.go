@@ -22,8 +22,8 @@ import (
 const readyTime = time.Minute
 
 // up makes a lab true: it removes what the file has not, leaves what is as the file and the changes to it
-// say, and makes the rest. With an error it returns the plan of which it made a part, if it made any.
-func up(ctx context.Context, arg string, changes []string, out *progress) (*plan, error) {
+// say, and makes the rest. The guest that is to be paused, if any, is started and does not run. With an error it returns the plan of which it made a part, if it made any.
+func up(ctx context.Context, arg string, changes []string, paused string, out *progress) (*plan, error) {
 	l, text, err := labfile.Load(arg, changes...)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func up(ctx context.Context, arg string, changes []string, out *progress) (*plan
 	if p, err = newPlan(l, had); err != nil {
 		return nil, fmt.Errorf("lab %s:\n%w", arg, err)
 	}
-	b := &builder{plan: p, text: text, out: out, running: map[string]*daemon{}}
+	b := &builder{plan: p, text: text, out: out, running: map[string]*daemon{}, paused: paused}
 	return p, b.build(ctx)
 }
 
@@ -87,6 +87,7 @@ type builder struct {
 	out     *progress
 	changed []*host // whose NICs go on with other peers, or another impairment of their uplinks
 	running map[string]*daemon
+	paused  string // the guest that is started and does not run; "": none
 }
 
 func (b *builder) build(ctx context.Context) error {

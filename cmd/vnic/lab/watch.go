@@ -31,13 +31,14 @@ const logSize = 512 << 10
 const quietTime = 2 * time.Second
 
 func watchCommand(lab *string) *cobra.Command {
-	return &cobra.Command{
+	first := false
+	c := &cobra.Command{
 		Use:    "watch LOG [GUEST]",
 		Short:  "keep the end of the standard input in a log, and follow what a guest says",
 		Hidden: true,
 		Args:   cli.Arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w := watcher{log: args[0]}
+			w := watcher{log: args[0], first: first}
 			if len(args) == 2 {
 				p, err := open(*lab)
 				if err != nil {
@@ -50,6 +51,8 @@ func watchCommand(lab *string) *cobra.Command {
 			return w.watch(cmd.Context(), os.Stdin)
 		},
 	}
+	c.Flags().BoolVar(&first, "first", false, "tell the guest its names when it boots first, too")
+	return c
 }
 
 // watcher follows what a guest, or a NIC, says.
@@ -58,6 +61,7 @@ type watcher struct {
 	m     *machine // nil: no guest's
 	line  []byte   // that has not ended yet
 	boots int
+	first bool   // nobody else tells the guest its names when it boots first
 	crash []byte // from its first line; nil: none
 	again context.CancelFunc
 }
@@ -138,7 +142,7 @@ func (w *watcher) endCrash(ctx context.Context) {
 
 // booted does what vnic lab up did after the first boot. The file may have changed since.
 func (w *watcher) booted(ctx context.Context) {
-	if w.boots++; w.boots == 1 {
+	if w.boots++; w.boots == 1 && !w.first {
 		return
 	}
 	if w.again != nil {

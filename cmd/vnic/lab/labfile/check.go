@@ -175,17 +175,25 @@ func (c *checker) tenants() {
 	for _, t := range c.lab.Tenants {
 		path := "tenants." + t.Name
 		c.name(path, t.Name, maxName)
-		switch p := t.Subnet; {
-		case !p.IsValid():
-			c.add(path+".subnet", "missing", "give the tenant's network, as 10.0.0.0/24")
-		case p != p.Masked():
-			c.add(path+".subnet", fmt.Sprintf("%s is an address in a network", p), "write the network, "+p.Masked().String())
-		case p.Bits() < 8 || p.Addr().BitLen()-p.Bits() < 2:
-			c.add(path+".subnet", fmt.Sprintf("%s has no room for machines, or too much", p), "use /8 to /30, or /8 to /126 with IPv6")
-		case p.Addr().IsMulticast() || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast():
-			c.add(path+".subnet", fmt.Sprintf("%s is not for machines", p), "use a private network, as 10.0.0.0/24")
+		if what, remedy := subnetProblem(t.Subnet); what != "" {
+			c.add(path+".subnet", what, remedy)
 		}
 	}
+}
+
+// subnetProblem returns what is wrong with a tenant's subnet, "" if nothing.
+func subnetProblem(p netip.Prefix) (what, remedy string) {
+	switch {
+	case !p.IsValid():
+		return "missing", "give the tenant's network, as 10.0.0.0/24"
+	case p != p.Masked():
+		return fmt.Sprintf("%s is an address in a network", p), "write the network, " + p.Masked().String()
+	case p.Bits() < 8 || p.Addr().BitLen()-p.Bits() < 2:
+		return fmt.Sprintf("%s has no room for machines, or too much", p), "use /8 to /30, or /8 to /126 with IPv6"
+	case p.Addr().IsMulticast() || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast():
+		return fmt.Sprintf("%s is not for machines", p), "use a private network, as 10.0.0.0/24"
+	}
+	return "", ""
 }
 
 func (c *checker) machines() {
@@ -232,8 +240,8 @@ func (c *checker) machines() {
 			continue
 		}
 		t := c.lab.Tenants[i]
-		if !t.Subnet.IsValid() {
-			continue
+		if what, _ := subnetProblem(t.Subnet); what != "" {
+			continue // told already; its addresses mean nothing
 		}
 		if count[t.Name]++; !t.has(count[t.Name]) {
 			c.add(path+".tenant", fmt.Sprintf("the %d addresses of tenant %s are all used", count[t.Name]-1, t.Name), fmt.Sprintf("give tenants.%s a larger subnet", t.Name))
@@ -361,13 +369,18 @@ func (c *checker) known(section string) string {
 			}
 		}
 	}
-	switch n := len(names); {
-	case n == 0:
+	if len(names) == 0 {
 		return "write " + section + " first: there are none"
-	case n > shown:
-		names = append(names[:shown], "…")
 	}
-	return "write one of " + strings.Join(names, ", ")
+	return "write one of " + List(names)
+}
+
+// List lists names for an error, if there are many the first of them.
+func List(names []string) string {
+	if len(names) > shown {
+		names = append(slices.Clone(names[:shown]), "…")
+	}
+	return strings.Join(names, ", ")
 }
 
 // has reports whether the subnet has n addresses for machines.

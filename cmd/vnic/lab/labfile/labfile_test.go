@@ -91,6 +91,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		{head + "tenants: {red: {}}", "line 3: tenants.red.subnet: missing; give the tenant's network, as 10.0.0.0/24"},
 		{head + "tenants: {red: {subnet: 10.0.0.1/24}}", "line 3: tenants.red.subnet: 10.0.0.1/24 is an address in a network; write the network, 10.0.0.0/24"},
 		{head + "tenants: {red: {subnet: 10.0.0.0/31}}", "line 3: tenants.red.subnet: 10.0.0.0/31 has no room for machines, or too much; use /8 to /30, or /8 to /126 with IPv6"},
+		{head + "tenants: {red: {subnet: 10.0.0.0/31}}\nmachines: {m: {host: a, address: 10.0.0.1}, n: {host: a}}", "line 3: tenants.red.subnet: 10.0.0.0/31 has no room for machines, or too much; use /8 to /30, or /8 to /126 with IPv6"},
 		{head + "tenants: {red: {subnet: 224.0.0.0/24}}", "line 3: tenants.red.subnet: 224.0.0.0/24 is not for machines; use a private network, as 10.0.0.0/24"},
 		{head + "machines: {m: {}}", "line 3: machines.m.host: missing; write one of a, b"},
 		{head + "machines: {m: {host: c}}", `line 3: machines.m.host: there is no host "c"; write one of a, b`},
