@@ -474,8 +474,8 @@ type prompt struct {
 
 const (
 	promptTime transport.Time = 1e6   // for an acknowledgement
-	beginTime  transport.Time = 100e6 // for the peer's first message
-	beginAgain                = 3
+	beginTime  transport.Time = 100e6 // for the peer's first message; each time it is twice as long
+	beginAgain                = 8
 )
 
 // expect arms the timer, if the peer is to say something.
@@ -486,7 +486,7 @@ func (c *Conn) expect(now transport.Time) {
 		return
 	case c.requester.sentPushes > 0 && !p.sent:
 	case c.unheard() && p.again < beginAgain:
-		at = now + beginTime
+		at = now + beginTime<<p.again
 	default:
 		return
 	}

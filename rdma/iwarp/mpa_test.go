@@ -235,9 +235,10 @@ func TestAPeerThatDoesNotAcknowledgeGetsAWriteOfNoBytes(t *testing.T) {
 	p.sends(2e6, wire.OpWrite)
 }
 
-// TestAPeerThatMissedTheFirstMessageGetsItAgain: three times, unless it sends something.
+// TestAPeerThatMissedTheFirstMessageGetsItAgain: eight times, each time after twice as long, unless it sends
+// something.
 func TestAPeerThatMissedTheFirstMessageGetsItAgain(t *testing.T) {
-	for heard := range 4 {
+	for heard := range 9 {
 		p := &peer{t: t, e: iwarp.New(), end: newEndpoint(t), crc: true}
 		s := iwarptest.Usual()
 		p.c = p.e.Connect(0, 1460, &s)
@@ -246,14 +247,15 @@ func TestAPeerThatMissedTheFirstMessageGetsItAgain(t *testing.T) {
 		p.send(reply.Append(nil))
 		p.end.attach(p.c)
 		p.sends(0, wire.OpWrite)
-		for range heard {
-			p.sends(200e6, wire.OpWrite)
+		for n := range heard {
+			p.sends(99e6 << n)
+			p.sends(2e6<<n, wire.OpWrite)
 		}
-		if heard == 3 {
-			p.sends(1e9)
+		if heard == 8 {
+			p.sends(100e9)
 		}
 		p.message(wire.Header{Opcode: wire.OpWrite, Last: true}, nil)
-		p.sends(1e9)
+		p.sends(100e9)
 	}
 }
 

@@ -190,7 +190,7 @@ func (l *driverLab) overGuestlib(b *testing.B, own [2]verbsDevice) {
 // randomReads measures reads of a disk in the other guest over the devices with these addresses.
 func (l *driverLab) randomReads(b *testing.B, addresses map[string]string) {
 	b.Helper()
-	l.nvmeTarget()
+	l.nvmeTarget(l.Hosts[1].TenantIP)
 	l.nvmePort(2, addresses["@rxe"])
 	rates := map[string][]float64{}
 	for range stockRuns {

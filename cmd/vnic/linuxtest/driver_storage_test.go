@@ -51,8 +51,8 @@ func TestLongDriverNFS(t *testing.T) {
 	})
 }
 
-// nvmeTarget serves a RAM disk in the second guest.
-func (l *driverLab) nvmeTarget() {
+// nvmeTarget serves a RAM disk in the second guest at an address.
+func (l *driverLab) nvmeTarget(addr string) {
 	l.T.Helper()
 	for _, command := range []string{
 		"mount -t configfs none /sys/kernel/config 2>/dev/null; cd /sys/kernel/config/nvmet",
@@ -63,7 +63,7 @@ func (l *driverLab) nvmeTarget() {
 	} {
 		l.guests[1].must(command)
 	}
-	l.nvmePort(1, l.Hosts[1].TenantIP)
+	l.nvmePort(1, addr)
 }
 
 // nvmePort serves it at an address, by the device that has it.
@@ -119,7 +119,7 @@ func TestLongDriverNVMe(t *testing.T) {
 	defer cancel()
 	inDriverLab(t, driverImage(t, ctx, nvmeExtras), func(l *driverLab) {
 		defer l.keepConsoles()
-		l.nvmeTarget()
+		l.nvmeTarget(l.Hosts[1].TenantIP)
 		l.nvmeConnect()
 		fio := l.startFio(long)
 		for i := range nvmeKills {

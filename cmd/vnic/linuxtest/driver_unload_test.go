@@ -21,7 +21,7 @@ func TestLongDriverUnload(t *testing.T) {
 	defer cancel()
 	inDriverLab(t, driverImage(t, ctx, nvmeExtras), func(l *driverLab) {
 		defer l.keepConsoles()
-		l.nvmeTarget()
+		l.nvmeTarget(l.Hosts[1].TenantIP)
 		for i, g := range l.guests {
 			name := []string{"the host of a disk", "the target"}[i]
 			pci := g.must("basename $(readlink /sys/class/infiniband/*/device)")

@@ -129,7 +129,7 @@ func TestLongDriverIWARP(t *testing.T) {
 			l.program(t, "ucmatose -c 100|ucmatose -c 100 -s {peer}")
 		}
 		l.nothingLeft(t)
-		l.killed(t)
+		l.killed(t, l.Hosts[0].PeerGI)
 		l.nothingLeft(t)
 		l.program(t, iwarpPrograms[0])
 		l.otherTransport(t)
@@ -186,13 +186,14 @@ func (l *driverLab) nothingLeft(t testing.TB) {
 	}
 }
 
-// killed kills a program at one end, and then one at the other end. Each time its peer ends by itself.
-func (l *driverLab) killed(t testing.TB) {
+// killed kills a program at one end, and then one at the other end. Each time its peer ends by itself. The second
+// guest's has that address.
+func (l *driverLab) killed(t testing.TB, addr string) {
 	t.Helper()
 	for i, dies := range l.guests {
 		client, server := l.guests[0], l.guests[1]
 		server.must("rm -f /tmp/rc; ((rping -s -C 1000000 >/tmp/server 2>&1; echo $? >/tmp/rc) &); sleep 1")
-		client.must(fmt.Sprintf("rm -f /tmp/rc; ((rping -c -C 1000000 -a %s >/tmp/client 2>&1; echo $? >/tmp/rc) &); sleep 2; pgrep rping", l.Hosts[0].PeerGI))
+		client.must(fmt.Sprintf("rm -f /tmp/rc; ((rping -c -C 1000000 -a %s >/tmp/client 2>&1; echo $? >/tmp/rc) &); sleep 2; pgrep rping", addr))
 		began := time.Now()
 		dies.must("pkill -KILL -x rping")
 		for j, g := range l.guests {
@@ -207,7 +208,7 @@ func (l *driverLab) killed(t testing.TB) {
 // live connections and loaded again, a disk connects anew.
 func TestLongDriverIWARPNVMe(t *testing.T) {
 	inIWARPLab(t, 20*time.Minute, nvmeExtras, false, func(l *driverLab) {
-		l.nvmeTarget()
+		l.nvmeTarget(l.Hosts[1].TenantIP)
 		l.nvmeConnect()
 		long := slowly(30 * time.Second)
 		fio := l.startFio(long)

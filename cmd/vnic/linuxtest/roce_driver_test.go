@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +27,10 @@ import (
 type wiredLab struct {
 	*linuxLab
 	guests [2]*shell
+	vms    [2]*qemu.Process
 	beside bool         // both have a virtio-net on a plain bridge too
 	lossy  bool         // NICs lose packets of each other
+	wire   string       // roce or iwarp, as counters begin
 	lan    *netns.Space // where the stock guest's bridge is, if not here
 	addr   [2]string    // the addresses by which programs find each other
 	ip     [2]string    // of the GID
@@ -46,10 +49,14 @@ func inWiredLab(t testing.TB, s linuxSetting, bound time.Duration, f func(l *wir
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
 	s.driver = true
-	m := driverImage(t, ctx, driverExtras{modules: rxeModules, packages: []string{"libfabric-bin"}})
+	extras := driverExtras{modules: rxeModules, packages: []string{"libfabric-bin"}}
+	if s.iwarp {
+		extras = driverExtras{packages: nvmeExtras.packages, modules: slices.Concat(siwModules(t, ctx), nvmeExtras.modules)}
+	}
+	m := driverImage(t, ctx, extras)
 	vnictest.Program(t)
 	netns.Run(t, func() {
-		l := &wiredLab{linuxLab: newLinuxNICs(t, ctx, s), beside: s.beside, lossy: s.impair != ""}
+		l := &wiredLab{linuxLab: newLinuxNICs(t, ctx, s), beside: s.beside, lossy: s.impair != "", wire: s.wire()}
 		defer l.stop()
 		cfg, err := config.Load(filepath.Join(l.dir, "nic1.yaml"))
 		if err != nil {
@@ -78,7 +85,9 @@ func inWiredLab(t testing.TB, s linuxSetting, bound time.Duration, f func(l *wir
 			if s.outside != nil {
 				g.must(s.outside.guests[i])
 			}
-			if i == 1 {
+			if i == 1 && s.iwarp {
+				g.must("rdma link add siw0 type siw netdev eth0; ulimit -l unlimited") // which siw asks of root, too
+			} else if i == 1 {
 				g.must("rdma link add rxe0 type rxe netdev eth0")
 			}
 			l.addr[i], l.ip[i] = addr, addr
@@ -86,6 +95,11 @@ func inWiredLab(t testing.TB, s linuxSetting, bound time.Duration, f func(l *wir
 			if v6 {
 				l.ip[i] = "fd00:100::" + addr[len(addr)-2:]
 				gid = longAddr(l.ip[i])
+			}
+			if s.iwarp { // whose GIDs are no addresses
+				g.eventually("ls /sys/class/infiniband | grep -q .")
+				l.dev[i] = g.must("ls /sys/class/infiniband")
+				continue
 			}
 			g.eventually(fmt.Sprintf("grep -qi %q /sys/class/infiniband/*/ports/1/gids/*", gid))
 			l.dev[i] = g.must("ls /sys/class/infiniband")
@@ -129,11 +143,12 @@ func (l *wiredLab) bootShell(t testing.TB, i int, m qemu.Machine, mac string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.vms[i] = vm
 	l.ends = append(l.ends, func() { _ = vm.Stop() })
 	conn, err := net.Dial("unix", console)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	l.guests[i] = &shell{t: t, conn: conn, name: [2]string{"driver", "Soft-RoCE"}[i]}
+	l.guests[i] = &shell{t: t, conn: conn, name: [2]string{"driver", "stock guest"}[i]}
 }

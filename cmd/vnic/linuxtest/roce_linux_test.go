@@ -68,12 +68,21 @@ type linuxSetting struct {
 	two    bool   // two NICs; false: one
 	driver bool   // the function is a guest's with the Linux driver
 	iwarp  bool   // the functions use iWARP, the stock guest siw
+	noCRC  bool   // iWARP has no checksums
 	beside bool   // with driver: both guests have a virtio-net on a plain bridge too
 	impair string // impairment of what the NICs receive from each other
 
 	capture bool // and check every packet
 	// outside: the stock guest is outside, not at a function's port
 	outside *outsideSetting
+}
+
+// wire is how counters of the wire begin.
+func (s *linuxSetting) wire() string {
+	if s.iwarp {
+		return "iwarp"
+	}
+	return "roce"
 }
 
 // config writes the configuration of a NIC.
@@ -84,7 +93,7 @@ func (s *linuxSetting) config(dir string, host int) string {
 	}
 	text := fmt.Sprintf(roceLinuxNIC, host, dir, impair, 3-host)
 	if s.iwarp {
-		text = "rdma: {transport: iwarp}" + text
+		text = fmt.Sprintf("rdma: {transport: iwarp, crc: %t}%s", !s.noCRC, text)
 	}
 	if host == 1 {
 		more := "192.168.100.11"

@@ -11,11 +11,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/qemu/image"
@@ -174,37 +178,11 @@ func (l *siwLab) weCall() siwMemory {
 	if string(private) != "welcome" {
 		l.t.Errorf("siw's private data is %q", private)
 	}
-	for sent, heard := 0, false; sent < siwReceives; sent++ {
-		if l.p.first(); !heard {
-			heard = l.e.spoke()
-		}
-	}
 	heard, m := l.e.established(l.e.answer())
-	l.e.is(strings.TrimSpace(strings.Repeat("0 ", siwReceives)), "wait %d", siwReceives)
 	if heard != "hello" {
 		l.t.Errorf("siw heard %q", heard)
 	}
 	return m
-}
-
-// siwReceives is how many receives the program posts for what comes first.
-const siwReceives = 16
-
-// spoke reports whether the program has said something, or says it soon.
-func (e *siwEnd) spoke() bool {
-	_ = e.conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-	_, err := e.lines.Peek(1)
-	return err == nil
-}
-
-// first sends a first message. A siw that is slow misses what comes while it still accepts, such as the message
-// of no bytes with which the connection begins, and hears of the connection when the next one comes.
-func (p *perftestPeer) first() {
-	p.t.Helper()
-	p.check(p.qp.PostSend(&guestlib.SendWR{Opcode: guestlib.Send, SGL: []guestlib.SGE{p.mr.SGE(0, 1)}}))
-	if got := p.statuses(1); got[0] != abi.WCSuccess {
-		p.t.Fatalf("our first SEND: %v", got)
-	}
 }
 
 // siwCalls lets the program connect.
@@ -348,7 +326,7 @@ func siwSizes(most int) (sizes []int) {
 func TestLongSIW(t *testing.T) {
 	for name, s := range map[string]linuxSetting{
 		"IPv4":                   {gid: "192.168.100.11"},
-		"IPv6":                   {gid: "fd00:100::11"},
+		"IPv6, no checksums":     {gid: "fd00:100::11", noCRC: true},
 		"two NICs":               {gid: "192.168.100.11", two: true},
 		"two NICs, IPv6, losses": {gid: "fd00:100::11", two: true, impair: someLost},
 	} {
@@ -462,7 +440,6 @@ func (l *siwLab) rpings() {
 		_, err := l.p.dev.Connect(l.ctx, l.p.qp, l.peer, siwPing, nil)
 		return err
 	})
-	time.Sleep(time.Second) // or siw may miss our first message, and rping waits for ever
 	own := l.p.mr
 	for i := range rpingCount {
 		for k := range rpingSize - 1 { // rping writes back a text of C
@@ -512,4 +489,224 @@ func (l *siwLab) rpingEnded() {
 	if rc := g.must("cat /tmp/rc; rm /tmp/rc"); rc != "0" {
 		l.t.Errorf("rping: exit status %s\n%s", rc, g.must("cat /tmp/rping"))
 	}
+}
+
+// TestLongSIWEnds: a program or a queue pair on one side ends while the other sends, and requests come
+// that cannot be served, between a function and siw, in both directions. Each connection ends at both
+// ends, and what was not done yet fails or is flushed.
+func TestLongSIWEnds(t *testing.T) {
+	inSIWLab(t, linuxSetting{gid: "192.168.100.11"}, func(l *siwLab) {
+		l.ourProgramKilled()
+		for _, end := range []struct {
+			name string
+			f    func(m siwMemory)
+		}{
+			{"siw disconnects", l.siwDisconnects},
+			{"we disconnect", l.weDisconnect},
+			{"our queue pair fails", l.weFail},
+			{"siw has the wrong key", l.siwWrongKey},
+			{"we have the wrong key", l.weWrongKey},
+			{"siw sends too much", func(siwMemory) { l.siwSends(3000, 5000, abi.WCLocLenErr) }},
+			{"we have no receive", func(siwMemory) { l.siwSends(0, 100, abi.WCWRFlushErr) }},
+			{"we send too much", func(m siwMemory) { l.weSend(m, 3000, 5000) }},
+			{"siw has no receive", func(m siwMemory) { l.weSend(m, 0, 100) }},
+			{"siw's program is killed", l.siwKilled},
+		} {
+			l.t.Log(end.name)
+			l.bothCall(func(m siwMemory) {
+				end.f(m)
+				l.over(end.name)
+			})
+		}
+		l.nicKilled()
+		l.guestKilled()
+	})
+}
+
+// nicKilled kills the worker of the function's NIC. Whoever gets siw's packets then knows no connection.
+func (l *siwLab) nicKilled() {
+	l.siwCalls()
+	got := l.siwWrites(l.p.mr.Addr(), l.p.mr.RKey())
+	nic, err := control.NewClient(l.control(1)).NIC(l.ctx)
+	l.p.check(err)
+	l.p.check(syscall.Kill(nic.Worker, syscall.SIGKILL))
+	endedIn(l.t, "the NIC was killed: siw", append(got, l.e.statuses(endsRequests-1)...), siwGaveUp...)
+	l.e.is("ok", "gone")
+	_ = l.p.dev.Close()
+	if _, said, code := vnictest.Run(l.t, "wait", "-s", l.control(1)); code != 0 {
+		l.t.Fatal(said)
+	}
+	l.open()
+}
+
+// guestKilled kills siw's guest, after which nobody answers.
+func (l *siwLab) guestKilled() {
+	got := l.ourWrites(l.weCall())
+	l.p.check(l.vms[1].Kill())
+	l.guests[1] = nil
+	endedIn(l.t, "siw's guest was killed: we", append(got, l.p.statuses(endsRequests-1)...), abi.WCRetryExcErr)
+	l.over("siw's guest was killed")
+}
+
+// over: the connection is over at our end.
+func (l *siwLab) over(why string) {
+	l.t.Helper()
+	select {
+	case <-l.p.qp.Down():
+	case <-time.After(vnictest.Limit):
+		l.t.Fatalf("%s: our end of the connection is still up", why)
+	}
+	l.p.failed(why)
+}
+
+// siwGaveUp are siw's statuses of the request that was under way when a connection ended.
+var siwGaveUp = []abi.WCStatus{abi.WCLocQPOpErr, abi.WCGeneralErr}
+
+// endedIn checks the statuses of requests when a connection ends: some succeed, the next fails with one of
+// the wanted statuses, and the rest are flushed. A SEND or WRITE may have succeeded that the peer refused,
+// because TCP had it acknowledged.
+func endedIn(t testing.TB, who string, got []abi.WCStatus, want ...abi.WCStatus) {
+	t.Helper()
+	at := slices.IndexFunc(got, func(st abi.WCStatus) bool { return st != abi.WCSuccess })
+	if at < 0 || !slices.Contains(append(want, abi.WCWRFlushErr), got[at]) || slices.ContainsFunc(got[at+1:], func(st abi.WCStatus) bool { return st != abi.WCWRFlushErr }) {
+		t.Errorf("%s: completions %v, want one of %v, and the rest flushed", who, got, want)
+	}
+}
+
+// ourWrites posts WRITEs and waits for the first completion.
+func (l *siwLab) ourWrites(m siwMemory) []abi.WCStatus {
+	for range endsRequests {
+		l.post(guestlib.Write, l.p.mr.SGE(0, endsBytes), m)
+	}
+	return l.p.statuses(1)
+}
+
+// siwWrites lets siw write, and waits for the first completion.
+func (l *siwLab) siwWrites(addr uint64, rkey uint32) []abi.WCStatus {
+	l.e.is("ok", "write %d %d %d %d", endsRequests, endsBytes, addr, rkey)
+	return l.e.statuses(1)
+}
+
+func (l *siwLab) siwDisconnects(m siwMemory) {
+	got := l.ourWrites(m)
+	l.e.is("ok", "disconnect")
+	endedIn(l.t, "siw disconnects: we", append(got, l.p.statuses(endsRequests-1)...), abi.WCRetryExcErr)
+}
+
+func (l *siwLab) weDisconnect(siwMemory) {
+	got := l.siwWrites(l.p.mr.Addr(), l.p.mr.RKey())
+	l.p.check(l.p.qp.Disconnect(l.ctx))
+	endedIn(l.t, "we disconnect: siw", append(got, l.e.statuses(endsRequests-1)...), siwGaveUp...)
+	l.e.is("ok", "gone")
+}
+
+func (l *siwLab) weFail(siwMemory) {
+	l.p.size = 100
+	l.p.receive(0)
+	got := l.siwWrites(l.p.mr.Addr(), l.p.mr.RKey())
+	l.p.check(l.p.qp.Fail(l.ctx))
+	if rest := l.p.statuses(1); rest[0] != abi.WCWRFlushErr {
+		l.t.Errorf("a receive of our queue pair that failed: %v", rest)
+	}
+	endedIn(l.t, "our queue pair failed: siw", append(got, l.e.statuses(endsRequests-1)...), siwGaveUp...)
+	l.e.is("ok", "gone")
+}
+
+func (l *siwLab) siwWrongKey(siwMemory) {
+	l.e.is("ok", "read 3 5000 %d %d", l.p.mr.Addr(), l.p.mr.RKey()^0xff00)
+	endedIn(l.t, "siw has the wrong key: siw", l.e.statuses(3), append(siwGaveUp, abi.WCRemAccessErr)...)
+	l.e.is("ok", "gone")
+}
+
+func (l *siwLab) weWrongKey(m siwMemory) {
+	for range 3 {
+		l.post(guestlib.Read, l.p.mr.SGE(0, 5000), siwMemory{m.addr, m.rkey ^ 0xff00})
+	}
+	endedIn(l.t, "we have the wrong key: we", l.p.statuses(3), abi.WCRemAccessErr)
+}
+
+// siwSends lets siw send more than our receives take; receive 0: there are none.
+func (l *siwLab) siwSends(receive, n int, want abi.WCStatus) {
+	if receive > 0 {
+		l.p.size = receive
+		l.p.receive(0)
+	}
+	l.e.is("ok", "send 1 %d 0 0", n)
+	l.e.is("ok", "gone")
+	l.e.statuses(1)
+	if receive > 0 {
+		if got := l.p.statuses(1); got[0] != want {
+			l.t.Errorf("siw sends too much: our receive ends with %v, want %v", got, want)
+		}
+	}
+}
+
+// weSend sends more than siw's receives take; receive 0: there are none.
+func (l *siwLab) weSend(m siwMemory, receive, n int) {
+	if receive > 0 {
+		l.e.is("ok", "receive 1 %d", receive)
+	}
+	l.post(guestlib.Send, l.p.mr.SGE(0, n), m)
+	l.over("we send what siw does not take")
+	l.p.statuses(1)
+}
+
+func (l *siwLab) siwKilled(m siwMemory) {
+	got := l.ourWrites(m)
+	l.e.kill()
+	endedIn(l.t, "siw's program was killed: we", append(got, l.p.statuses(endsRequests-1)...), abi.WCRetryExcErr)
+	vnictest.Eventually(l.t, "the program that was started again", func() (err error) { // what is left of the old one may answer, too
+		if l.e.conn, err = net.DialTimeout("tcp", l.e.addr, 5*time.Second); err != nil {
+			return err
+		}
+		l.e.lines = bufio.NewReader(l.e.conn)
+		_ = l.e.conn.SetDeadline(time.Now().Add(vnictest.Limit))
+		if _, err = fmt.Fprintf(l.e.conn, "listen %s %d\n", l.peer, siwService); err == nil {
+			_, err = l.e.lines.ReadString('\n')
+		}
+		return err
+	})
+}
+
+// ourProgramKilled kills a program that has our end of a connection.
+func (l *siwLab) ourProgramKilled() {
+	l.p.check(l.p.dev.Close())
+	program := exec.Command(os.Args[0], "-test.run", "^TestInsideSIWEnds$")
+	program.Env = append(os.Environ(), "VNIC_SIW_ENDS=unix://"+l.dir+"/bare.sock", fmt.Sprintf("VNIC_SIW_ENDS_TO=%s", l.peer))
+	program.Stderr = os.Stderr
+	says, err := program.StdoutPipe()
+	l.p.check(err)
+	l.e.tell("answer -")
+	p, err := labkit.StartCommand("our program", program)
+	l.p.check(err)
+	defer p.Stop(0)
+	var addr uint64
+	var rkey uint32
+	if _, err := fmt.Fscanln(says, &addr, &rkey); err != nil {
+		l.t.Fatalf("our program: %v", err)
+	}
+	l.e.established(l.e.answer())
+	got := l.siwWrites(addr, rkey)
+	p.Stop(0)
+	endedIn(l.t, "our program was killed: siw", append(got, l.e.statuses(endsRequests-1)...), siwGaveUp...)
+	l.e.is("ok", "gone")
+	l.open()
+}
+
+// TestInsideSIWEnds is the program with our end of the connection, which TestLongSIWEnds kills.
+func TestInsideSIWEnds(t *testing.T) {
+	url := os.Getenv("VNIC_SIW_ENDS")
+	if url == "" {
+		return
+	}
+	to, err := guestlib.ParseGID(os.Getenv("VNIC_SIW_ENDS_TO"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPerftestPeer(t, t.Context(), url)
+	p.own()
+	_, err = p.dev.Connect(t.Context(), p.qp, to, siwService, nil)
+	p.check(err)
+	fmt.Println(p.mr.Addr(), p.mr.RKey())
+	select {}
 }
