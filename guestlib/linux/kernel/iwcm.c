@@ -416,7 +416,10 @@ out:
 	return err;
 }
 
-int vnic_iw_connect(struct iw_cm_id *id, struct iw_cm_conn_param *param)
+/* Begins a connection of the queue pair that iw_cm names, by a call or an answer. */
+static int vnic_iw_with_qp(struct iw_cm_id *id, const struct iw_cm_conn_param *param,
+			   int (*begin)(struct vnic_fn *fn, struct vnic_qp *qp, struct iw_cm_id *id,
+					const struct iw_cm_conn_param *param))
 {
 	struct vnic_fn *fn = to_fn(id->device);
 	struct vnic_hold *hold = vnic_find(&fn->qps, param->qpn);
@@ -424,9 +427,14 @@ int vnic_iw_connect(struct iw_cm_id *id, struct iw_cm_conn_param *param)
 
 	if (!hold)
 		return -EINVAL;
-	err = vnic_iw_call(fn, container_of(hold, struct vnic_qp, hold), id, param);
+	err = begin(fn, container_of(hold, struct vnic_qp, hold), id, param);
 	vnic_release(hold);
 	return err;
+}
+
+int vnic_iw_connect(struct iw_cm_id *id, struct iw_cm_conn_param *param)
+{
+	return vnic_iw_with_qp(id, param, vnic_iw_call);
 }
 
 int vnic_iw_reject(struct iw_cm_id *id, const void *data, u8 len)
@@ -452,14 +460,8 @@ int vnic_iw_reject(struct iw_cm_id *id, const void *data, u8 len)
 /* A request that cannot be accepted is rejected: iw_cm forgets it. */
 int vnic_iw_accept(struct iw_cm_id *id, struct iw_cm_conn_param *param)
 {
-	struct vnic_fn *fn = to_fn(id->device);
-	struct vnic_hold *hold = vnic_find(&fn->qps, param->qpn);
-	int err = -EINVAL;
+	int err = vnic_iw_with_qp(id, param, vnic_iw_answer);
 
-	if (hold) {
-		err = vnic_iw_answer(fn, container_of(hold, struct vnic_qp, hold), id, param);
-		vnic_release(hold);
-	}
 	if (err)
 		vnic_iw_reject(id, NULL, 0);
 	return err;
