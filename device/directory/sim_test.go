@@ -598,3 +598,70 @@ func TestClocksDoNotMatter(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatFailsIsSeenAndMends: each thing that can happen between a NIC and etcd shows in its state while
+// it lasts and in its counters, and when it is over all is as before.
+func TestWhatFailsIsSeenAndMends(t *testing.T) {
+	for name, tc := range map[string]struct {
+		begin, end func(w *world, n *nic)
+		away       bool // the NIC does not watch meanwhile
+		counts     func(was, is Stats) bool
+	}{
+		"etcd forgets what a NIC missed": {
+			func(_ *world, n *nic) { n.cut = true },
+			func(w *world, n *nic) {
+				w.put(GrantKey(testPrefix, "other"), Encode(Grant{Allow: []Allowed{}}), 0)
+				w.del(GrantKey(testPrefix, "other"))
+				w.compact()
+				n.cut = false
+			},
+			true, func(was, is Stats) bool { return is.Compactions == was.Compactions+1 && is.Lists == was.Lists+1 },
+		},
+		"a lease is lost": {
+			func(w *world, _ *nic) {
+				for _, l := range w.leases {
+					l.ends = w.now
+				}
+			}, nil,
+			false, func(was, is Stats) bool { return is.LeasesLost == was.LeasesLost+1 && is.Failures == was.Failures },
+		},
+		"a record is deleted": {
+			func(w *world, n *nic) { w.del(HostKey(testPrefix, n.name)) }, nil,
+			false, func(was, is Stats) bool { return is.Changes > was.Changes && is.Failures == was.Failures },
+		},
+		"all members start again": {
+			func(w *world, _ *nic) { w.up = false },
+			func(w *world, _ *nic) { w.mend() },
+			true, func(was, is Stats) bool { return is.Failures > was.Failures && is.Lists == was.Lists },
+		},
+		"a NIC is cut off": {
+			func(_ *world, n *nic) { n.cut = true },
+			func(_ *world, n *nic) { n.cut = false },
+			true, func(was, is Stats) bool { return is.Failures > was.Failures && is.Lists == was.Lists },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, 3)
+			w.run(5 * time.Second)
+			w.settled()
+			n := w.nics[0]
+			was := n.session.Stats()
+			tc.begin(w, n)
+			w.run(2 * silentTime)
+			if st := n.session.State(); st.Watching == tc.away || tc.away && st.Reading == "" {
+				t.Errorf("meanwhile: %+v", st)
+			}
+			if peers, _ := n.session.View.Decide(); len(peers) != 3 {
+				t.Errorf("meanwhile it knows %+v", peers)
+			}
+			if tc.end != nil {
+				tc.end(w, n)
+			}
+			w.run(2*silentTime + 3*LeaseTTL)
+			w.settled()
+			if is := n.session.Stats(); !tc.counts(was, is) {
+				t.Errorf("%+v, before %+v", is, was)
+			}
+		})
+	}
+}
