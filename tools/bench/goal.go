@@ -65,6 +65,7 @@ var goals = map[string]float64{
 
 	"iwarp/write64k_gbps":         2,
 	"iwarp/write64k_gbps_mtu9000": 6,
+	"iwarp/siw_write64k_mbs@siw":  1.2,
 
 	"driver/write64k_mbs@rxe":          20,
 	"driver/write64_lat_us@rxe":        0.2,

@@ -43,7 +43,10 @@ var allRooms = []room{
 		name: "roce", packages: []string{"rdma:RoCE", "device:RoCE", "cmd/vnic/linuxtest:RoCE"},
 		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
-	{name: "iwarp", packages: []string{"rdma/iwarp", "device:IWARP"}},
+	{
+		name: "iwarp", packages: []string{"rdma/iwarp", "device:IWARP", "cmd/vnic/linuxtest:IWARP"},
+		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
+	},
 	{
 		name: "driver", packages: []string{"cmd/vnic/linuxtest:Driver", "cmd/vnic/linuxtest:Pyverbs"},
 		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",

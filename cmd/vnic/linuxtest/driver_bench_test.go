@@ -39,21 +39,41 @@ func plainNIC(t testing.TB, i int) qemu.NIC {
 	return qemu.NIC{TAP: nic, MAC: fmt.Sprintf("52:54:00:00:00:0%d", i+1), MTU: plainMTU}
 }
 
-// verbsDevice is a device by the name that programs use, and its addresses.
+// verbsDevice is a device by the name that programs use, and its addresses. An RNIC has no gid that
+// programs use: rdma_cm finds it by the address.
 type verbsDevice struct {
 	guest           *shell
 	name, gid, addr string
 }
 
-// plainRXE creates Soft-RoCE devices on the guests' second interfaces.
-func plainRXE(guests [2]*shell) (devices [2]verbsDevice) {
+// words are perftest's words for the device. Those of a GID have a timeout of half a second (-u 17): with
+// the default of 67 ms and eight attempts, a guest that waits too long for its processor would end the
+// measurement.
+func (d verbsDevice) words() string {
+	if d.gid == "" {
+		return " -F -R"
+	}
+	return " -F -u 17 -d " + d.name + " -x " + d.gid
+}
+
+// plainDevices creates devices of a software driver, rxe or siw, on the guests' second interfaces.
+func plainDevices(guests [2]*shell, driver string) (devices [2]verbsDevice) {
 	for i, g := range guests {
-		d := verbsDevice{guest: g, name: "rxe1", addr: fmt.Sprintf("10.77.0.%d", i+1)}
-		gids := "/sys/class/infiniband/rxe1/ports/1/gids/*"
-		g.must("ip addr add " + d.addr + "/24 dev eth1; ip link set eth1 up; rdma link add rxe1 type rxe netdev eth1")
+		d := verbsDevice{guest: g, name: driver + "1", addr: fmt.Sprintf("10.77.0.%d", i+1)}
+		g.must(fmt.Sprintf("ip addr add %s/24 dev eth1; ip link set eth1 up; rdma link add %s type %s netdev eth1", d.addr, d.name, driver))
+		devices[i] = d
+	}
+	return devices
+}
+
+// plainRXE creates Soft-RoCE devices there.
+func plainRXE(guests [2]*shell) [2]verbsDevice {
+	devices := plainDevices(guests, "rxe")
+	for i, g := range guests {
+		d := &devices[i]
+		gids := "/sys/class/infiniband/" + d.name + "/ports/1/gids/*"
 		g.eventually(fmt.Sprintf("grep -qi %q %s", gidText(d.addr), gids))
 		d.gid = filepath.Base(g.must(fmt.Sprintf("grep -li %q %s | head -n 1", gidText(d.addr), gids)))
-		devices[i] = d
 	}
 	return devices
 }
@@ -98,15 +118,12 @@ func measureStock(b *testing.B, metrics []stockMetric, ways ...stockWay) {
 	}
 }
 
-// measure runs one of perftest's programs, with a timeout of half a second (-u 17). With the
-// default of 67 ms and eight attempts, a guest that waits too long for its processor would end the
-// measurement.
+// measure runs one of perftest's programs.
 func (w stockWay) measure(b *testing.B, m stockMetric) float64 {
 	b.Helper()
-	words := func(d verbsDevice) string { return m.program + " -F -u 17 -d " + d.name + " -x " + d.gid }
 	l := driverLab{guests: [2]*shell{w.client.guest, w.server.guest}}
 	for range clockTries {
-		said := l.pair(b, words(w.server), words(w.client)+" "+w.server.addr)
+		said := l.pair(b, m.program+w.server.words(), m.program+w.client.words()+" "+w.server.addr)
 		if !strings.Contains(said, noClock) {
 			return m.factor * column(b, said, m.column)
 		}
@@ -241,5 +258,31 @@ func BenchmarkRoCELinux(b *testing.B) {
 			b.Logf("%d packets sent, %d of them again, %d timeouts", after["roce.sent"]-before["roce.sent"],
 				after["roce.again"]-before["roce.again"], after["roce.timeouts"]-before["roce.timeouts"])
 		})
+	}
+}
+
+// BenchmarkIWARPLinux compares programs between the driver in one guest and siw in the other with programs
+// between siw in both, which never have checksums: with checksums, and without.
+func BenchmarkIWARPLinux(b *testing.B) {
+	for b.Loop() {
+		for suffix, noCRC := range map[string]bool{"": false, "_nocrc": true} {
+			inWiredLab(b, linuxSetting{gid: "192.168.100.11", beside: true, iwarp: true, noCRC: noCRC}, 25*time.Minute, func(l *wiredLab) {
+				var ends [2]verbsDevice // vnic's, and its peer
+				for i := range ends {
+					ends[i] = verbsDevice{guest: l.guests[i], addr: l.addr[i]}
+				}
+				siw := plainDevices(l.guests, "siw")
+				before := l.counters(b, 1)
+				measureStock(b, []stockMetric{
+					{"iwarp/siw_write64k_mbs" + suffix, "ib_write_bw -s 65536 -n 500", averageMBs, 1},
+				}, stockWay{"", ends[0], ends[1]}, stockWay{"@siw", siw[0], siw[1]})
+				measureStock(b, []stockMetric{
+					{"iwarp/from_siw_write64k_mbs" + suffix, "ib_write_bw -s 65536 -n 500", averageMBs, 1},
+				}, stockWay{"", ends[1], ends[0]}, stockWay{"@siw", siw[1], siw[0]})
+				if l.counters(b, 1)["iwarp.sent"] == before["iwarp.sent"] {
+					b.Error("nothing was sent by iWARP")
+				}
+			})
+		}
 	}
 }
