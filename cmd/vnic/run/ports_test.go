@@ -110,7 +110,7 @@ func longFrames(t *testing.T, from, to *vnictest.PortGuest) {
 		if !from.Guest.Transmit(0, h, f) {
 			t.Fatal("no room")
 		}
-		got, frame := to.Receive(20 * time.Second)
+		got, frame := to.Receive(vnictest.Limit)
 		if len(frame) != len(f) || !bytes.Equal(frame[14:], f[14:]) || got[1] != h[1] {
 			t.Fatalf("frame %d of %d bytes: got %d, header %v", i, len(f), len(frame), got)
 		}
@@ -144,7 +144,7 @@ func cutForGuest(t *testing.T, from, to *vnictest.PortGuest) {
 		t.Fatal("no room")
 	}
 	for at := 0; at < len(payload); {
-		h, got := to.Receive(20 * time.Second)
+		h, got := to.Receive(vnictest.Limit)
 		if got == nil {
 			t.Fatalf("%d of %d bytes arrived", at, len(payload))
 		}
