@@ -31,10 +31,10 @@ func TestLongAttachPaths(t *testing.T) {
 		{"ivshmem-msix", []string{"--windows", "--iommu"}},
 	} {
 		t.Run(tt.path, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*vnictest.Limit)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*vnictest.Limit)
 			defer cancel()
 			out := filepath.Join(t.TempDir(), "out")
-			cmd := exec.CommandContext(ctx, attachBinary(t, ctx, tt.path != "unix"), append([]string{"demo", "--count", "2", "--out", out}, tt.flags...)...)
+			cmd := exec.CommandContext(ctx, attachBinary(t, ctx, tt.path != "unix"), append([]string{"demo", "--timeout", "20m", "--count", "2", "--out", out}, tt.flags...)...)
 			cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it takes its scene down
 			cmd.WaitDelay = time.Minute
 			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

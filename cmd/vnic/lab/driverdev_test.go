@@ -183,7 +183,7 @@ machines: {d: {host: a, guest: {memory: 1536M, share: `+source+`}}}
 	// gdb has the kernel's own functions, from the folder in which it was built.
 	vnictest.RequireIn(t, vnic(t, "lab", "restart", "d", "--kernel", os.Getenv(buildVariable)), "guests: 1 started")
 	vnictest.RequireIn(t, vnic(t, "lab", "exec", "d", "uname", "-r"), "vnic-debug")
-	vnictest.RequireIn(t, vnic(t, "lab", "gdb", "d", "-batch", "-ex", "info address sysrq_handle_crash"), "sysrq_handle_crash", "is at 0xffffffff8")
+	vnictest.RequireIn(t, vnic(t, "lab", "gdb", "d", "-batch", "-ex", "info address panic"), `"panic" is at 0xffffffff8`)
 	vnic(t, "lab", "down")
 	nothingLeft(t)
 }

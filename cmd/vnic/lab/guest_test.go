@@ -161,7 +161,7 @@ validate:
 `)
 	vnictest.RequireIn(t, vnic(t, "lab", "up", path), "guests: 1 started", "vnic lab shell p")
 	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS")
-	vnictest.RequireIn(t, vnic(t, "lab", "exec", "p", "vnic", "guest", "info", "--device", "pci://"), "pf0.vf1", "vfio-user")
+	vnictest.RequireIn(t, vnic(t, "lab", "exec", "p", "vnic", "guest", "info", "--device", "pci://"), "pf0.vf1", "pci-msix")
 	console, err := net.Dial("unix", "/run/vnic/lab/pci/p.console")
 	if err != nil {
 		t.Fatal(err)
