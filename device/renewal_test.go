@@ -3,6 +3,8 @@ package device
 import (
 	"context"
 	"crypto/x509"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,39 +20,41 @@ func TestACertificateIsRenewedAtHalfItsLife(t *testing.T) {
 		var leaf atomic.Pointer[x509.Certificate]
 		sign := func() { leaf.Store(&x509.Certificate{NotBefore: time.Now(), NotAfter: time.Now().Add(life)}) }
 		sign()
+		var mu sync.Mutex // of both
 		var asked []time.Duration
 		signs := true
+		signing := func(on bool) { mu.Lock(); defer mu.Unlock(); signs = on }
+		// after returns when it was asked so far, after a while.
+		after := func(d time.Duration) []time.Duration {
+			time.Sleep(d)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(asked)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go renewals(ctx, leaf.Load, func(context.Context) {
+			mu.Lock()
+			defer mu.Unlock()
 			if asked = append(asked, time.Since(began)); signs {
 				sign()
 			}
 		})
-		time.Sleep(life/2 - 2*time.Hour)
-		synctest.Wait()
-		if len(asked) != 0 {
-			t.Fatalf("asked after %v", asked)
+		if at := after(life/2 - 2*time.Hour); len(at) != 0 {
+			t.Fatalf("asked after %v", at)
 		}
-		time.Sleep(3 * time.Hour)
-		synctest.Wait()
-		if len(asked) != 1 {
-			t.Fatalf("asked after %v", asked)
+		if at := after(3 * time.Hour); len(at) != 1 {
+			t.Fatalf("asked after %v", at)
 		}
-		signs = false
-		time.Sleep(life / 2)
-		synctest.Wait()
-		if n := len(asked); n < 100 || asked[n-1]-asked[n-2] != renewPause {
-			t.Fatalf("asked %d times, last after %v", n, asked[n-1]-asked[n-2])
+		signing(false)
+		if at := after(life / 2); len(at) < 100 || at[len(at)-1]-at[len(at)-2] != renewPause {
+			t.Fatalf("asked %d times, not each %v", len(at), renewPause)
 		}
-		signs = true
-		time.Sleep(renewPause)
-		synctest.Wait()
-		n := len(asked)
-		time.Sleep(life/2 - 2*time.Hour)
-		synctest.Wait()
-		if len(asked) != n || time.Until(leaf.Load().NotAfter) < life/2 {
-			t.Fatalf("asked %d times, then %d", n, len(asked))
+		signing(true)
+		n := len(after(renewPause))
+		if at := after(life/2 - 2*time.Hour); len(at) != n || time.Until(leaf.Load().NotAfter) < life/2 {
+			t.Fatalf("asked %d times, then %d", n, len(at))
 		}
 	})
 }
