@@ -57,6 +57,9 @@ func TestWhatMovesIsSomewhereAtAllTimes(t *testing.T) {
 			for range 3000 {
 				w.run(time.Millisecond)
 				for _, n := range w.nics {
+					if !n.session.Changed() {
+						continue
+					}
 					n.follow(false)
 					n.step()
 					if n == to {
