@@ -15,7 +15,14 @@ type Area struct {
 	pages  PageList
 	start  uint64 // offset of the first byte in the first page
 	length uint64 // bytes
+
+	// Head returns how many of the first bytes of what was read at once are no payload; nil: all. It
+	// is for recordings.
+	Head func(b []byte) int
 }
+
+// Data is the Head of memory regions, which hold nothing but payload.
+func Data([]byte) int { return 0 }
 
 var _ ring.Bytes = (*Area)(nil)
 
@@ -75,6 +82,9 @@ func (a *Area) ReadAt(off uint64, dst []byte) error {
 	if err := a.checkRange(off, len(dst)); err != nil {
 		return err
 	}
+	if a.mem.tape.Active() {
+		return a.readTaped(off, dst)
+	}
 	for len(dst) > 0 {
 		addr, n := a.addr(off, uint64(len(dst)))
 		n = min(n, uint64(len(dst)))
@@ -94,7 +104,11 @@ func (a *Area) WriteAt(off uint64, src []byte) error {
 	for len(src) > 0 {
 		addr, n := a.addr(off, uint64(len(src)))
 		n = min(n, uint64(len(src)))
-		if err := a.mem.Write(addr, src[:n]); err != nil {
+		err := a.mem.copy(addr, src[:n], true)
+		if a.mem.tape != nil {
+			err = a.mem.tapeWrite(addr, src[:n], a.Head, err)
+		}
+		if err != nil {
 			return err
 		}
 		off, src = off+n, src[n:]
@@ -147,7 +161,11 @@ func (a *Area) Store64Release(off, v uint64) error {
 	if err != nil {
 		return err
 	}
-	return a.mem.Store64(addr, v)
+	err = a.mem.store64(addr, v)
+	if a.mem.tape != nil {
+		err = a.mem.tapeStore(addr, v, a.Head != nil, err)
+	}
+	return err
 }
 
 // CompareAndSwap64 does what Memory.CompareAndSwap64 does, at off.

@@ -120,7 +120,7 @@ func (m *Memory) contains(addr, n uint64) bool {
 func (m *Memory) Read(addr uint64, dst []byte) error {
 	err := m.copy(addr, dst, false)
 	if m.tape != nil {
-		err = m.tapeRead(addr, dst, err)
+		err = m.tapeRead(addr, dst, nil, err)
 	}
 	return err
 }
@@ -129,7 +129,7 @@ func (m *Memory) Read(addr uint64, dst []byte) error {
 func (m *Memory) Write(addr uint64, src []byte) error {
 	err := m.copy(addr, src, true)
 	if m.tape != nil {
-		err = m.tapeWrite(addr, src, err)
+		err = m.tapeWrite(addr, src, nil, err)
 	}
 	return err
 }
@@ -226,7 +226,7 @@ func (m *Memory) load64(addr uint64) (uint64, error) {
 func (m *Memory) Store32(addr uint64, v uint32) error {
 	err := m.store32(addr, v)
 	if m.tape != nil {
-		err = m.tapeStore(addr, uint64(v), err)
+		err = m.tapeStore(addr, uint64(v), false, err)
 	}
 	return err
 }
@@ -246,7 +246,7 @@ func (m *Memory) store32(addr uint64, v uint32) error {
 func (m *Memory) Store64(addr, v uint64) error {
 	err := m.store64(addr, v)
 	if m.tape != nil {
-		err = m.tapeStore(addr, v, err)
+		err = m.tapeStore(addr, v, false, err)
 	}
 	return err
 }

@@ -35,8 +35,25 @@ func outcome(t *tape.Tape, k tape.Kind, err error) error {
 	return err
 }
 
-// tapeRead passes what Read read.
-func (m *Memory) tapeRead(addr uint64, dst []byte, err error) error {
+// readTaped does what ReadAt does, with a tape.
+func (a *Area) readTaped(off uint64, dst []byte) error {
+	for at := 0; at < len(dst); {
+		addr, n := a.addr(off, uint64(len(dst)-at))
+		end := at + int(min(n, uint64(len(dst)-at)))
+		head := func([]byte) int { return max(0, min(a.Head(dst[:end]), end)-at) }
+		if a.Head == nil {
+			head = nil
+		}
+		if err := a.mem.tapeRead(addr, dst[at:end], head, a.mem.copy(addr, dst[at:end], false)); err != nil {
+			return err
+		}
+		off, at = off+uint64(end-at), end
+	}
+	return nil
+}
+
+// tapeRead passes what was read. head is an Area's.
+func (m *Memory) tapeRead(addr uint64, dst []byte, head func([]byte) int, err error) error {
 	t := m.tape
 	if len(dst) == 0 || !t.Active() {
 		return err
@@ -45,19 +62,27 @@ func (m *Memory) tapeRead(addr uint64, dst []byte, err error) error {
 	t.OutUint(tape.Reads, uint64(len(dst)))
 	t.Place(m.number, addr, uint64(len(dst)))
 	if err = outcome(t, tape.MemRead, err); err == nil {
-		t.Copy(dst)
+		n := len(dst)
+		if head != nil && !t.Plays() {
+			n = head(dst)
+		}
+		t.Part(dst, n)
 	}
 	return err
 }
 
-// tapeWrite sums what Write wrote, and passes the outcome.
-func (m *Memory) tapeWrite(addr uint64, src []byte, err error) error {
+// tapeWrite sums what was written, and passes the outcome. head is an Area's.
+func (m *Memory) tapeWrite(addr uint64, src []byte, head func([]byte) int, err error) error {
 	t := m.tape
 	if len(src) == 0 || !t.Active() {
 		return err
 	}
 	t.OutUint(tape.Writes, addr)
-	t.Out(tape.Writes, src)
+	n := len(src)
+	if head != nil {
+		n = head(src)
+	}
+	t.OutPart(tape.Writes, src, n, 0)
 	t.Place(m.number, addr, uint64(len(src)))
 	return outcome(t, tape.MemWrite, err)
 }
@@ -77,13 +102,17 @@ func (m *Memory) tapeLoad(k tape.Kind, addr, v uint64, err error) (uint64, error
 }
 
 // tapeStore sums what was stored, and passes the outcome.
-func (m *Memory) tapeStore(addr, v uint64, err error) error {
+func (m *Memory) tapeStore(addr, v uint64, payload bool, err error) error {
 	t := m.tape
 	if !t.Active() {
 		return err
 	}
 	t.OutUint(tape.Writes, addr)
-	t.OutUint(tape.Writes, v)
+	if payload {
+		t.OutPayload(tape.Writes, v)
+	} else {
+		t.OutUint(tape.Writes, v)
+	}
 	t.Place(m.number, addr, 0)
 	return outcome(t, tape.MemStore, err)
 }

@@ -1,6 +1,10 @@
 package gateway
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/internal/tape"
+)
 
 // Bounds of one Step's output for the ports.
 const (
@@ -34,6 +38,7 @@ type output struct {
 	copies   []byte // of fragments
 	stats    *Stats // the gateway's
 	asks     *responder
+	tape     *tape.Tape
 }
 
 func (o *output) init(stats *Stats, asks *responder) {

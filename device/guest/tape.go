@@ -364,7 +364,7 @@ func (a tapedArea) ReadAt(off uint64, dst []byte) error {
 	a.place(off)
 	a.t.Ask(tape.AreaRead)
 	if err = a.t.Error(err); err == nil {
-		a.t.Copy(dst)
+		a.t.Part(dst, len(dst))
 	}
 	return err
 }

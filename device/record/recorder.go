@@ -23,6 +23,7 @@ type Header struct {
 	Version string // of the program that made it
 	NIC     string // nic.name
 	Shards  int
+	Payload string // what is kept of payload (tape.Payload)
 	Started int64  // wall clock, ns since 1970
 	Offset  int64  // wall clock minus the shards' clock, ns
 	Config  string // text of the configuration
@@ -68,14 +69,15 @@ type chunk struct {
 
 // Config says what is recorded, and where.
 type Config struct {
-	File  string // must not exist
-	Limit int64  // bytes after which the recording ends, with the chunk that reached it
-	Text  string // of the NIC's configuration
+	File  string       // must not exist
+	Keep  tape.Payload // of payload
+	Limit int64        // bytes after which the recording ends, with the chunk that reached it
+	Text  string       // of the NIC's configuration
 }
 
 // Create begins a recording. It adds the text of the configuration to the header.
 func Create(c Config, h Header) (*Recorder, error) {
-	h.Config = c.Text
+	h.Config, h.Payload = c.Text, c.Keep.String()
 	f, err := create(c.File, &h)
 	if err != nil {
 		return nil, err
@@ -86,7 +88,7 @@ func Create(c Config, h Header) (*Recorder, error) {
 		for range buffers {
 			r.empty[shard] <- nil // made when it is needed
 		}
-		r.tapes = append(r.tapes, tape.Record(bufferSize, func(b []byte) []byte { return r.exchange(shard, b) }))
+		r.tapes = append(r.tapes, tape.Record(bufferSize, c.Keep, func(b []byte) []byte { return r.exchange(shard, b) }))
 	}
 	go r.write()
 	return r, nil
@@ -216,6 +218,7 @@ func (r *Recorder) Close() error {
 // Recording is a file that was recorded.
 type Recording struct {
 	Header
+	keep tape.Payload
 	file io.ReaderAt
 	at   int64 // of the first chunk
 }
@@ -248,13 +251,17 @@ func Read(f io.ReaderAt) (*Recording, error) {
 	if r.Shards < 1 || r.Shards > maxShards {
 		return nil, fmt.Errorf("the recording is of %d shards; a NIC has 1 to %d", r.Shards, maxShards)
 	}
+	var ok bool
+	if r.keep, ok = tape.ParsePayload(r.Payload); !ok {
+		return nil, fmt.Errorf("the recording keeps %q of payload, which is no word of this program", r.Payload)
+	}
 	return r, nil
 }
 
 // Tape returns a tape that plays a shard.
 func (r *Recording) Tape(shard int) *tape.Tape {
 	at := r.at
-	return tape.Play(func() ([]byte, error) {
+	return tape.Play(r.keep, func() ([]byte, error) {
 		for {
 			c, err := r.chunk(&at)
 			if err != nil || c.shard == shard {

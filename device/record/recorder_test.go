@@ -83,7 +83,7 @@ func TestEachShardsTapeComesOutOfTheFile(t *testing.T) {
 // TestTapesInMemoryAreSaved as a file like one that was recorded.
 func TestTapesInMemoryAreSaved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "saved")
-	size, err := Save(path, Header{Shards: 2, NIC: "nic1"}, [][][]byte{{{1}, {2, 3}}, {{4}}})
+	size, err := Save(path, Header{Shards: 2, NIC: "nic1", Payload: tape.Digest.String()}, [][][]byte{{{1}, {2, 3}}, {{4}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ type Opener struct {
 	encap  Encap
 	opened Opened // of the last call of Open
 	tape   *tape.Tape
+	head   func(o *Opened) int
 }
 
 // Window returns the shard that has the replay window of a packet's SA, if the packet is of the
@@ -102,6 +103,9 @@ func (o *Opened) Plain() (packet []byte, ok bool) {
 	p := o.clear
 	return p, len(p) > 0 && (p[0]>>4 == 4 || p[0]>>4 == 6) && o.hdr.NextHeader == nextHeader(p[0]>>4 == 6)
 }
+
+// Clear returns the plaintext, whatever it is, and how much of its end is the Falcon packet in it.
+func (o *Opened) Clear() (b []byte, falcon int) { return o.clear, len(o.Packet.Falcon) }
 
 // WithRoom returns the same bytes as Plain, with n bytes in front that overlap PSP's header.
 func (o *Opened) WithRoom(n int) []byte {

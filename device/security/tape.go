@@ -12,8 +12,9 @@ import (
 // how it came; a shard that plays opens nothing. It seals with keys of zeros, which takes the same
 // bytes and the same IVs.
 
-// UseTape makes a tape record what the opener opens.
-func (o *Opener) UseTape(t *tape.Tape) { o.tape = t }
+// UseTape makes a tape record what the opener opens. head returns how many bytes at the start of the
+// plaintext are no payload.
+func (o *Opener) UseTape(t *tape.Tape, head func(o *Opened) int) { o.tape, o.head = t, head }
 
 // UseTape makes a tape record what connections accept.
 func (t *TxSAs) UseTape(tape *tape.Tape) { t.tape = tape }
@@ -53,7 +54,7 @@ func (o *Opener) openTaped(sealed []byte) (*Opened, Refusal) {
 	t.PutUint(uint64(h.SPI))
 	t.PutUint(h.IV)
 	t.PutUint(h.VC)
-	t.PutBytes(p.clear)
+	t.PutPart(p.clear, o.head(p))
 	return p, why
 }
 
@@ -79,7 +80,7 @@ func (o *Opener) play(sealed []byte) (*Opened, Refusal) {
 	h.NextHeader, h.Version, h.CryptOffset = uint8(v), uint8(v>>8), uint8(v>>16)
 	h.Sample, h.Drop, h.HasVC = v>>24&1 != 0, v>>25&1 != 0, v>>26&1 != 0
 	h.SPI, h.IV, h.VC = uint32(t.Uint()), t.Uint(), t.Uint()
-	clear := t.Bytes()
+	clear := t.GetPart()
 	at := len(sealed) - psp.ICVLen - len(clear)
 	if at < 0 {
 		t.Differs("the recording has a packet that does not fit into its frame")

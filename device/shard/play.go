@@ -234,7 +234,7 @@ func (p *Player) fromPorts() {
 		if lost := t.Uint(); lost != 0 {
 			in.Rest = lostRest(min(lost, maxFrame))
 		}
-		in.Frame = append([]byte(nil), t.Bytes()...)
+		in.Frame = t.GetPart()
 		list = append(list, in)
 	}
 	p.Shard.fromPorts = list

@@ -75,7 +75,7 @@ func NewTaped(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.
 	}
 	s := &Shard{
 		tape: t, index: index, cfg: cfg, core: core, peers: map[cm.PeerID]*peer{},
-		rdma: rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg), Tape: t, Wires: transport.Options{Congestion: cfg.RDMA.Congestion}}),
+		rdma: rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg), Tape: t, Wires: transport.Options{Congestion: cfg.RDMA.Congestion, Tape: t}}),
 	}
 	s.inbox.AnswerBy(s.answer)
 	s.log = &loglimit.Log{To: log, Later: func(write func()) { s.effects.Add(effect.Func(write)) }}
@@ -94,6 +94,7 @@ func NewTaped(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.
 	s.txSAs.Name = s.peerName
 	s.txSAs.UseTape(t)
 	s.plain = newPlainIP(index, cfg, core, &s.effects)
+	s.plain.gw.UseTape(t)
 	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
 	enabled := pfvf.NewTable(maxFunctions)
 	s.networks = &networks{plain: s.plain, own: enabled, core: core, mtu: pathMTU(cfg), crc: *cfg.RDMA.CRC, most: connectionCredits(cfg), now: &s.now, log: s.log}

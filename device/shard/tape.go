@@ -71,7 +71,8 @@ func (s *Shard) tapeStep(k tape.Kind, now falcon.Time, in *thread.Input) {
 			lost = f.Rest.Len()
 		}
 		t.PutUint(uint64(lost))
-		t.PutBytes(f.Frame)
+		n, _ := frameHead(f.Frame, len(f.Frame)+lost)
+		t.PutPart(f.Frame, n)
 	}
 }
 
@@ -308,7 +309,7 @@ func (c *tapedCore) Opener() *security.Opener {
 		return security.PlayedOpener(c.cfg.PSP.Mode == config.PSPTransport, c.t)
 	}
 	o := c.Core.Opener()
-	o.UseTape(c.t)
+	o.UseTape(c.t, openedHead)
 	return o
 }
 
@@ -511,8 +512,9 @@ func (r *tapedRings) Put(to int, h *handover.Header, n int) (b []byte) {
 
 // Commit sums the frame. One of the uplink is on the tape in part only.
 func (r *tapedRings) Commit() {
-	if r.kind != handover.Uplink {
-		r.t.Out(tape.Shards, r.open)
+	if r.t.Active() && r.kind != handover.Uplink {
+		n, sum := handedHead(r.kind, r.open)
+		r.t.OutPart(tape.Shards, r.open, n, sum)
 	}
 	if r.rings != nil {
 		r.rings.Commit()
@@ -542,18 +544,19 @@ func (r *tapedRings) Take(f *handover.Frame) (from int, ok bool) {
 		t.PutUint(0)
 		return from, ok
 	}
-	kept := f.Data
-	if f.Kind == handover.Uplink {
-		kept = kept[:min(len(kept), keptHead)]
-	}
 	t.PutUint(uint64(f.Kind))
 	t.PutUint(uint64(from))
 	t.PutUint(uint64(f.Flow))
 	t.PutUint(uint64(f.A))
 	t.PutUint(uint64(f.B))
 	t.PutBytes(f.Aux[:])
-	t.PutUint(uint64(len(f.Data)))
-	t.PutBytes(kept)
+	if f.Kind == handover.Uplink {
+		t.PutUint(uint64(len(f.Data)))
+		t.PutBytes(f.Data[:min(len(f.Data), keptHead)])
+		return from, ok
+	}
+	n, _ := handedHead(f.Kind, f.Data)
+	t.PutPart(f.Data, n)
 	return from, ok
 }
 
@@ -565,7 +568,11 @@ func (r *tapedRings) taken(f *handover.Frame) (from int, ok bool) {
 	from = int(t.Uint())
 	f.Flow, f.A, f.B = uint32(t.Uint()), uint32(t.Uint()), uint32(t.Uint())
 	copy(f.Aux[:], t.Bytes())
-	f.Data = playFrame(t)
+	if f.Kind == handover.Uplink {
+		f.Data = playFrame(t)
+	} else {
+		f.Data = t.GetPart()
+	}
 	return from, true
 }
 
@@ -625,8 +632,16 @@ func (s *Shard) tapePort(p *Port) {
 func (p tapedPort) Write(parts [][]byte, off gateway.Offload) bool {
 	o := packOffload(off)
 	p.t.Out(tape.Ports, o[:])
-	for _, b := range parts {
-		p.t.Out(tape.Ports, b)
+	if p.t.Active() {
+		total := 0
+		for _, b := range parts {
+			total += len(b)
+		}
+		n, sum := frameHead(parts[0], total)
+		p.t.OutPart(tape.Ports, parts[0], n, sum)
+		for _, b := range parts[1:] {
+			p.t.OutPart(tape.Ports, b, 0, 0)
+		}
 	}
 	return p.t.Bool(tape.PortWrote, p.Device != nil && p.Device.Write(parts, off))
 }

@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -28,6 +31,16 @@ var taped = flag.Bool("taped", false, "record the shards of NICs in virtual time
 
 // onTape makes the recordings of shards for a test that replays them itself; nil: it does not.
 var onTape func(index int, cfg *config.Config) *taping
+
+// kept is what tapes keep of payload.
+var kept tape.Payload
+
+// keep makes tapes keep so much of payload, until the test ends.
+func keep(t testing.TB, p tape.Payload) {
+	before := kept
+	kept = p
+	t.Cleanup(func() { kept = before })
+}
 
 // tapeOf returns the tape of a shard of a test.
 func tapeOf(t testing.TB, index int, cfg *config.Config) *tape.Tape {
@@ -48,6 +61,7 @@ func tapeOf(t testing.TB, index int, cfg *config.Config) *tape.Tape {
 
 // taping is a recording of a shard.
 type taping struct {
+	keep   tape.Payload
 	index  int
 	cfg    *config.Config
 	tape   *tape.Tape
@@ -55,8 +69,8 @@ type taping struct {
 }
 
 func newTaping(index int, cfg *config.Config) *taping {
-	r := &taping{index: index, cfg: cfg}
-	r.tape = tape.Record(1<<16, func(chunk []byte) []byte {
+	r := &taping{index: index, cfg: cfg, keep: kept}
+	r.tape = tape.Record(1<<16, kept, func(chunk []byte) []byte {
 		if len(chunk) > 0 {
 			r.chunks = append(r.chunks, chunk)
 		}
@@ -82,7 +96,7 @@ func (r *taping) play() (*Player, error) {
 	for _, c := range r.chunks {
 		chunks = append(chunks, bytes.Clone(c))
 	}
-	p, err := NewPlayer(r.index, r.cfg, tape.Play(tape.Chunks(chunks)), slog.New(slog.DiscardHandler))
+	p, err := NewPlayer(r.index, r.cfg, tape.Play(r.keep, tape.Chunks(chunks)), slog.New(slog.DiscardHandler))
 	for err == nil {
 		_, err = p.Next()
 	}
@@ -152,7 +166,7 @@ func TestWhatTheCoreSaysIsTheSameAgainFromATape(t *testing.T) {
 		r.tape.Event(tape.Order)
 		r.tape.PutValue(v.Interface())
 		r.tape.End()
-		on := tape.Play(tape.Chunks(r.chunks))
+		on := tape.Play(r.keep, tape.Chunks(r.chunks))
 		if k, err := on.Next(); k != tape.Order || err != nil {
 			t.Fatal(k, err)
 		}
@@ -221,6 +235,7 @@ func replaySeeds(t *testing.T, n int) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			defer func(before int) { perNIC = before }(perNIC)
 			perNIC = 1 + int(seed%3)
+			keep(t, tape.Payload(seed/3%3))
 			randomWork(t, seed)
 		})
 	}
@@ -284,7 +299,7 @@ func randomWork(t *testing.T, seed uint64) {
 func rotating(t *testing.T) {
 	onTape = func(index int, cfg *config.Config) *taping {
 		spare := [2][]byte{make([]byte, 0, 2<<20), make([]byte, 0, 2<<20)}
-		return &taping{index: index, cfg: cfg, tape: tape.Record(1<<20, func([]byte) []byte {
+		return &taping{index: index, cfg: cfg, tape: tape.Record(1<<20, kept, func([]byte) []byte {
 			spare[0], spare[1] = spare[1], spare[0]
 			return spare[0]
 		})}
@@ -295,8 +310,9 @@ func rotating(t *testing.T) {
 const marker = "in the payload of a WRITE"
 
 // aRecording returns the recording of a shard that did some work.
-func aRecording(t testing.TB) *taping {
+func aRecording(t testing.TB, p tape.Payload) *taping {
 	t.Helper()
+	keep(t, p)
 	var made []*taping
 	onTape = func(index int, cfg *config.Config) *taping {
 		made = append(made, newTaping(index, cfg))
@@ -353,7 +369,7 @@ func TestAReplayShowsWhatTheShardShowed(t *testing.T) {
 
 // TestARecordingSaysWhereAReplayDiffers, and what came before.
 func TestARecordingSaysWhereAReplayDiffers(t *testing.T) {
-	r := aRecording(t)
+	r := aRecording(t, tape.Whole)
 	if _, err := r.play(); err != nil {
 		t.Fatal(err)
 	}
@@ -373,10 +389,65 @@ func TestARecordingSaysWhereAReplayDiffers(t *testing.T) {
 	}
 }
 
+// TestPayloadIsKeptByChoice: in whole as it was, else not at all, and the shards do the same again.
+func TestPayloadIsKeptByChoice(t *testing.T) {
+	for p, want := range map[tape.Payload]bool{tape.Whole: true, tape.Digest: false, tape.None: false} {
+		r := aRecording(t, p)
+		if is := bytes.Contains(bytes.Join(r.chunks, nil), []byte(marker)); is != want {
+			t.Errorf("%s: payload is kept: %t", p, is)
+		}
+		if _, err := r.play(); err != nil {
+			t.Errorf("%s: %v", p, describe(err))
+		}
+	}
+}
+
+// keyLines collects a key log.
+type keyLines struct{ bytes.Buffer }
+
+func (*keyLines) Close() error { return nil }
+
+// TestNoKeyIsInARecording searches recordings for all keys that the NICs used meanwhile.
+func TestNoKeyIsInARecording(t *testing.T) {
+	var made []*taping
+	keep(t, tape.Whole)
+	onTape = func(index int, cfg *config.Config) *taping {
+		made = append(made, newTaping(index, cfg))
+		return made[len(made)-1]
+	}
+	defer func() { onTape = nil }()
+	v := newVirtual(t, 5, wire100us)
+	var lines keyLines
+	log := security.NewKeyLog(&lines, func(error) {})
+	for i := range v.nics {
+		v.cores[i].LogKeysTo(log)
+		for _, s := range v.nics[i] {
+			s.LogKeysTo(log)
+		}
+	}
+	a, b := pair(v)
+	a.send(abi.OpWrite, 0, 5000, b, 0)
+	a.done()
+	_ = log.Close()
+	keys := regexp.MustCompile(`\b[0-9a-f]{32,64}\b`).FindAllString(lines.String(), -1)
+	if len(keys) == 0 {
+		t.Fatalf("no keys were used: %s", lines.String())
+	}
+	for _, r := range made {
+		r.tape.End()
+		all := bytes.Join(r.chunks, nil)
+		for _, k := range keys {
+			if key, err := hex.DecodeString(k); err != nil || bytes.Contains(all, key) || bytes.Contains(all, []byte(k)) {
+				t.Errorf("key %s is in the recording of shard %d of NIC %d", k, r.index, r.cfg.NIC.Host)
+			}
+		}
+	}
+}
+
 // TestADamagedRecordingIsRefused: wherever it is cut or changed, replaying it ends with an error, or
 // with the same output.
 func TestADamagedRecordingIsRefused(t *testing.T) {
-	r := aRecording(t)
+	r := aRecording(t, tape.Digest)
 	whole := bytes.Join(r.chunks, nil)
 	dice := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -393,7 +464,7 @@ func TestADamagedRecordingIsRefused(t *testing.T) {
 
 // FuzzReplay: no recording ends the program.
 func FuzzReplay(f *testing.F) {
-	r := aRecording(f)
+	r := aRecording(f, tape.Digest)
 	f.Add(bytes.Join(r.chunks, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		own := *r
@@ -405,6 +476,7 @@ func FuzzReplay(f *testing.F) {
 // TestAReducedRecordingStillShowsTheViolation: of a soak with two drivers, one of which breaks a rule,
 // little is left, the same each time, and a replay of it finds the rule broken by the same function.
 func TestAReducedRecordingStillShowsTheViolation(t *testing.T) {
+	keep(t, tape.Whole)
 	var made []*taping
 	onTape = func(index int, cfg *config.Config) *taping {
 		made = append(made, newTaping(index, cfg))
@@ -446,7 +518,7 @@ func TestAReducedRecordingStillShowsTheViolation(t *testing.T) {
 	size := func(chunks [][]byte) int { return len(bytes.Join(chunks, nil)) }
 	var last []byte
 	for range 2 {
-		r, err := Reduce(made[0].index, made[0].cfg, tape.Play(tape.Chunks(made[0].chunks)), shows)
+		r, err := Reduce(made[0].index, made[0].cfg, tape.Play(made[0].keep, tape.Chunks(made[0].chunks)), shows)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -459,7 +531,7 @@ func TestAReducedRecordingStillShowsTheViolation(t *testing.T) {
 		} else {
 			last = is
 		}
-		p, err := (&taping{index: made[0].index, cfg: made[0].cfg, chunks: r.Chunks}).play()
+		p, err := (&taping{index: made[0].index, cfg: made[0].cfg, keep: made[0].keep, chunks: r.Chunks}).play()
 		if err != nil || !shows(p) {
 			t.Errorf("it does not show it: %v", err)
 		}

@@ -129,7 +129,9 @@ func (s *sender) wrap(now falcon.Time, c *conn.Slot, b []byte, n int) (at, seale
 	session := sessionOf(c)
 	inner := session.Wrap(&c.Inner, b, falconAt, n)
 	s.capture.falcon(captureOut, now, c, inner, b[falconAt:falconAt+n])
-	s.uplink.tape.Out(tape.Frames, inner)
+	if t := s.uplink.tape; t.Active() {
+		t.OutPart(tape.Frames, inner, len(inner)-n+falconHead(b[falconAt:falconAt+n]), 0)
+	}
 	start, sealed, err := session.Seal(now, b, falconAt, n)
 	return start - s.uplink.underlay.Headroom(), sealed, err
 }
@@ -194,7 +196,10 @@ func (o *plainOut) seal(now falcon.Time, b []byte, f *gateway.Forward, packet []
 		return
 	}
 	o.capture.plain(o.gw, captureOut, now, f.Tunnel, packet)
-	o.uplink.tape.Out(tape.Frames, packet)
+	if t := o.uplink.tape; t.Active() {
+		n, sum := ipHead(packet, len(packet))
+		t.OutPart(tape.Frames, packet, n, sum)
+	}
 	sealed, err := o.gw.Tunnels.Seal(now, f.Tunnel, b[o.uplink.underlay.Headroom():], packet)
 	if err != nil {
 		o.drops.count(dropTxSeal)

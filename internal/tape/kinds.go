@@ -52,6 +52,7 @@ const (
 	Lane                         // the shard that a sealed packet is for
 	Taken                        // a frame of another shard, or that there is none
 	Given                        // whether another shard has room for a frame
+	Sound                        // whether the checksums of a packet are right
 	Pool                         // what a pool of credits, which the shards share, says
 )
 
@@ -79,7 +80,7 @@ var names = map[Kind]string{
 	PortChange: "ports compared with settings", PortAdd: "port added", PortLost: "port lost", PortSync: "ports follow settings",
 	Functions: "settings of functions", Knows: "is the address known", Random: "random number", Untaken: "events not taken",
 	Opened: "packet opened", Checked: "packet checked", PortUSO: "port takes USO", PortTakes: "port takes offload", PortWrote: "port took the frame",
-	Lane: "shard of a packet", Taken: "frame of another shard", Given: "another shard has room", Pool: "pool of credits",
+	Lane: "shard of a packet", Taken: "frame of another shard", Given: "another shard has room", Sound: "checksums are right", Pool: "pool of credits",
 	MemRead: "memory read", MemWrite: "memory written", MemLoad: "word loaded", MemStore: "word stored", MemSwap: "compare and swap", MemAdd: "fetch and add",
 	MemHas: "memory mapped", MemRange: "mapped range", BellTake: "doorbell records", BellArm: "bell armed",
 	AreaRead: "window read", AreaWrite: "window written", AreaLoad: "window word loaded",

@@ -14,6 +14,7 @@ import (
 // Script is a recording taken apart.
 type Script struct {
 	Events []Event
+	mode   Payload
 	asks   []ask
 	asked  map[subject][]int // asks of a subject, in order
 	open   *[]byte           // of the entry that is being read
@@ -46,7 +47,7 @@ type subject struct {
 
 // Script makes a tape that plays be taken apart. It is called before the first event.
 func (t *Tape) Script() *Script {
-	t.script = &Script{asked: map[subject][]int{}}
+	t.script = &Script{mode: t.mode, asked: map[subject][]int{}}
 	return t.script
 }
 
@@ -95,7 +96,7 @@ type loose struct {
 
 // Play returns a tape that plays the events of a script that are kept.
 func (s *Script) Play(keep []bool) *Tape {
-	return &Tape{plays: true, loose: &loose{Script: s, keep: keep, used: make([]bool, len(s.asks))}}
+	return &Tape{plays: true, mode: s.mode, loose: &loose{Script: s, keep: keep, used: make([]bool, len(s.asks))}}
 }
 
 // Played returns the recording of what a tape of a script has played.

@@ -18,6 +18,7 @@ type Tape struct {
 	full  func(chunk []byte) []byte // recording: takes a chunk for an empty buffer; nil: there is none
 	ended bool                      // recording: there was no empty buffer
 	size  int                       // recording: a chunk ends at the first Step after so many bytes
+	mode  Payload                   // what is kept of payload
 	sums  [classes]uint32           // of what went out
 	told  [classes]uint32           // as last written or compared
 	cut   int64                     // recording: time of the last chunk
@@ -37,15 +38,18 @@ type Tape struct {
 // trail is how many entries before a difference are named.
 const trail = 12
 
-// Record returns a tape that records. full is called at the end of the first Step that leaves size
+// Record returns a tape that records, and keeps so much of payload. full is called at the end of the first Step that leaves size
 // bytes or more: it takes the chunk and returns an empty buffer with room for size bytes and a Step; nil
 // ends the recording.
-func Record(size int, full func(chunk []byte) []byte) *Tape {
-	return &Tape{size: size, full: full, b: full(nil)}
+func Record(size int, keep Payload, full func(chunk []byte) []byte) *Tape {
+	return &Tape{size: size, mode: keep, full: full, b: full(nil)}
 }
 
-// Play returns a tape that plays chunks. next returns io.EOF after the last.
-func Play(next func() ([]byte, error)) *Tape { return &Tape{plays: true, next: next} }
+// Play returns a tape that plays chunks, in which so much of payload was kept. next returns io.EOF
+// after the last.
+func Play(keep Payload, next func() ([]byte, error)) *Tape {
+	return &Tape{plays: true, mode: keep, next: next}
+}
 
 // Records reports whether t records.
 func (t *Tape) Records() bool { return t != nil && !t.plays && !t.ended }

@@ -47,7 +47,7 @@ func pass(t *Tape, list []asked) (got []asked) {
 }
 
 func record(list []asked, size int) (chunks [][]byte) {
-	t := Record(size, func(b []byte) []byte {
+	t := Record(size, Whole, func(b []byte) []byte {
 		if len(b) > 0 {
 			chunks = append(chunks, b)
 		}
@@ -71,7 +71,7 @@ func TestATapeGivesBackWhatWasRecorded(t *testing.T) {
 			}
 			return a
 		})).Draw(t, "values")
-		tape := Play(Chunks(record(list, rapid.IntRange(1, 200).Draw(t, "chunk"))))
+		tape := Play(Whole, Chunks(record(list, rapid.IntRange(1, 200).Draw(t, "chunk"))))
 		if got := pass(tape, list); len(list) > 0 && !reflect.DeepEqual(got, list) {
 			t.Fatalf("%v, want %v", got, list)
 		}
@@ -88,7 +88,7 @@ func differs(chunk []byte, list []asked) (d *Difference) {
 			d = v.(*Difference)
 		}
 	}()
-	pass(Play(Chunks([][]byte{chunk})), list)
+	pass(Play(Whole, Chunks([][]byte{chunk})), list)
 	return nil
 }
 
@@ -121,7 +121,7 @@ func TestOutputThatIsNotTheRecordedIsADifference(t *testing.T) {
 // TestRecordingAllocatesNothing, nor does passing values without a tape.
 func TestRecordingAllocatesNothing(t *testing.T) {
 	spare := [][]byte{make([]byte, 0, 1<<16), make([]byte, 0, 1<<16)}
-	tape := Record(1<<12, func(b []byte) []byte {
+	tape := Record(1<<12, Whole, func(b []byte) []byte {
 		spare[0], spare[1] = spare[1], spare[0]
 		return spare[0][:0]
 	})
@@ -146,7 +146,7 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 // TestARecordingEndsWhereThereIsNoBuffer: the owner goes on.
 func TestARecordingEndsWhereThereIsNoBuffer(t *testing.T) {
 	n := 0
-	tape := Record(1, func(b []byte) []byte {
+	tape := Record(1, Whole, func(b []byte) []byte {
 		if n++; n > 2 {
 			return nil
 		}
@@ -191,7 +191,7 @@ func TestValuesAreTheSameAgain(t *testing.T) {
 	var w Tape
 	w.PutValue(&want)
 	var got *settings
-	Play(nil).with(w.b).Value(&got)
+	Play(Whole, nil).with(w.b).Value(&got)
 	if !reflect.DeepEqual(got, &want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -216,10 +216,10 @@ func FuzzValue(f *testing.F) {
 			}
 		}()
 		var got, again settings
-		Play(nil).with(b).Value(&got)
+		Play(Whole, nil).with(b).Value(&got)
 		var w Tape
 		w.PutValue(got)
-		Play(nil).with(w.b).Value(&again)
+		Play(Whole, nil).with(w.b).Value(&again)
 		if !reflect.DeepEqual(got, again) {
 			t.Errorf("%+v, then %+v", got, again)
 		}

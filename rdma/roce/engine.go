@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/pool"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
@@ -25,6 +26,13 @@ var Kind = transport.Kind{
 	Takes:     transport.Claim{Protocol: wire.Protocol, Port: wire.Port},
 	Groups:    true,
 	MaxPacket: maxPacket,
+	Head: func(b []byte) int {
+		var h wire.Headers
+		if n, err := h.Parse(b); err == nil {
+			return n
+		}
+		return len(b)
+	},
 	Counters: []transport.Counter{
 		{Name: "again", Help: "Requests sent again.", Of: func(s *transport.PortStats) uint64 { return s.Again }},
 		{Name: "cnps", Help: "Congestion notifications received.", Of: func(s *transport.PortStats) uint64 { return s.CNPs }},
@@ -42,6 +50,7 @@ var Kind = transport.Kind{
 
 func open(h transport.Host, o transport.Options) transport.Wire {
 	e := New(h)
+	e.tape = o.Tape
 	if a, ok := cc.Lookup(o.Congestion); ok {
 		e.UseCongestion(a)
 	}
@@ -60,6 +69,7 @@ type Engine struct {
 	creditless []*requester         // requesters that wait for credit, next first
 	timers     timer.Wheel[*Conn]
 	congestion cc.Algorithm
+	tape       *tape.Tape
 	ports      map[*Port]struct{}
 	closed     transport.PortStats // of ports that were closed
 	round      fair.Round[Port]    // ports with something to send

@@ -9,6 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/fair"
 	"github.com/falcon-vnic/vnic/internal/list"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/ib"
 	"github.com/falcon-vnic/vnic/rdma/roce/wire"
@@ -231,10 +232,13 @@ type recipients struct {
 
 func (p *Port) receive(now transport.Time, packet []byte, to *recipients) {
 	h := &p.e.in
-	way, part, err := wire.Parse(packet)
+	way, part, err := wire.ParseHeaders(packet)
 	n := 0
 	if err == nil {
 		n, err = h.Parse(part)
+	}
+	if err == nil && !p.e.tape.Bool(tape.Sound, p.e.tape.Plays() || wire.Check(packet) == nil) { // a tape may not have what they cover
+		err = wire.ErrICRC
 	}
 	data, ok := h.BTH.Data(part, n)
 	if err != nil || !ok {

@@ -1,5 +1,7 @@
 package transport
 
+import "github.com/falcon-vnic/vnic/internal/tape"
+
 // Kind describes a kind of wire: what a wire brings with it. Package rdma lists all kinds.
 type Kind struct {
 	Name string // for the configuration and operators
@@ -7,8 +9,9 @@ type Kind struct {
 
 	// Of a Network only:
 	Takes     Claim
-	Groups    bool // ports take packets to multicast groups too
-	MaxPacket int  // bytes of the longest IP packet
+	Groups    bool               // ports take packets to multicast groups too
+	MaxPacket int                // bytes of the longest IP packet
+	Head      func(b []byte) int // length of the headers behind UDP's, which begin b
 	Counters  []Counter
 
 	// Of a wire that can be the only one of a function (rdma.transport), by package abi's features:
@@ -36,7 +39,8 @@ type Counter struct {
 // Options holds what the configuration sets of wires. Each wire takes what concerns it; zero values
 // mean its defaults.
 type Options struct {
-	Congestion string // name of an algorithm of congestion control, which was checked
+	Congestion string     // name of an algorithm of congestion control, which was checked
+	Tape       *tape.Tape // passes whether checksums of payload are right; may be nil
 }
 
 // Wire is one kind of transport in an engine, with what the engine needs for all its connections

@@ -35,6 +35,7 @@ func (o *Objects) Init(shared *Shared, mem *queues.Memory, limits Limits, out No
 	o.Regions = Regions{owner: owner, pds: &o.PDs, table: newTable[MR](abi.ObjectMR, l)}
 	o.Regions.setLimit(l.Objects[abi.ObjectMR])
 	o.Regions.direct = &MR{owner: owner, key: abi.ReservedLKey, area: queues.Direct(mem), valid: true}
+	o.Regions.direct.area.Head = queues.Data
 	o.CQs = CQs{owner: owner, shared: shared, table: newTable[CQ](abi.ObjectCQ, l)}
 	o.SRQs = SRQs{
 		owner: owner, shared: shared, pds: &o.PDs, xrcds: &o.XRCDs, regions: &o.Regions, cqs: &o.CQs,

@@ -73,9 +73,24 @@ func (o *Owner) openQueue(kind abi.Ring, p queueParams) (WorkQueue, abi.Status) 
 		area queues.Area
 		ring ring.Consumer
 	}{area: *area}
+	if kind == abi.RingSQ {
+		at.area.Head = sendHead
+	}
 	u.area, u.ring = &at.area, &at.ring
 	u.Reset()
 	return u, abi.StatusOK
+}
+
+// sendHead returns how many bytes of an entry of a send queue are no payload: inline data is.
+func sendHead(entry []byte) int {
+	var x abi.SendWQE
+	if len(entry) < abi.SendWQEHeader {
+		return len(entry)
+	}
+	if x.Unmarshal(entry); x.Flags&abi.SendInline != 0 {
+		return abi.SendWQEHeader
+	}
+	return len(entry)
 }
 
 // Name sets the number of the queue pair that owns the queue. The queue is new, so all its bytes

@@ -96,6 +96,7 @@ func (g *Registration) Read(pages int) (done bool, lkey, rkey uint32, st abi.Sta
 		case !done:
 			return false, 0, 0, abi.StatusOK
 		}
+		g.mr.area.Head = queues.Data
 	}
 	if g.replaces != nil {
 		st = g.replace()
@@ -241,6 +242,7 @@ func (r *Regions) fastRegister(pd *PD, key uint32, c *abi.FastReg) abi.WCStatus 
 	if err != nil || r.pageListBytes-old.footprint()+area.Footprint() > r.owner.limits.PageListBytes {
 		return abi.WCMWBindErr
 	}
+	area.Head = queues.Data
 	m := &MR{
 		owner: r.owner, pd: pd, access: c.Access, iova: c.IOVA, length: c.Length, skew: uint64(c.Offset), area: area, valid: true, fast: old.fast,
 	}

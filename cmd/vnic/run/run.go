@@ -21,6 +21,7 @@ import (
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/record"
+	"github.com/falcon-vnic/vnic/internal/tape"
 )
 
 // options are the flags of `vnic run`.
@@ -33,6 +34,8 @@ type options struct {
 	json     bool
 	format   string
 	record   string
+	payload  string
+	keep     tape.Payload // of --record-payload
 }
 
 // Values of --check.
@@ -53,6 +56,10 @@ reload, reads the configuration again; SIGUSR2, or vnic upgrade, replaces the
 worker by the program on disk.`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			var known bool
+			if o.keep, known = tape.ParsePayload(o.payload); !known {
+				return cli.Usagef("--record-payload %q: write digest, whole or none", o.payload)
+			}
 			if o.worker {
 				return runWorker(&o)
 			}
@@ -108,6 +115,8 @@ worker by the program on disk.`,
 	f.StringVar(&o.format, "log-format", "", "text or json, instead of log.format in the configuration")
 	_ = run.RegisterFlagCompletionFunc("log-format", cli.Words(config.LogText, config.LogJSON))
 	f.StringVar(&o.record, "record", "", "record what the NIC takes from outside in a new file, for vnic replay; a worker that is started again records in FILE.2, and so on")
+	f.StringVar(&o.payload, "record-payload", tape.Digest.String(), "what --record keeps of payload: digest, whole or none")
+	_ = run.RegisterFlagCompletionFunc("record-payload", cli.Words(tape.Digest.String(), tape.Whole.String(), tape.None.String()))
 	f.BoolVar(&o.single, "single", false, "all in one process: guests do not survive its end")
 	f.BoolVar(&o.worker, "worker", false, "")
 	f.IntVar(&o.protocol, "protocol", 0, "")
@@ -145,7 +154,7 @@ func runNIC(ctx context.Context, cfg *config.Config, o *options) error {
 		if err != nil {
 			return err
 		}
-		deps.Record = recordTo(o.record, 1, string(text))
+		deps.Record = recordTo(o, 1, string(text))
 	}
 	if err := OpenGuests(cfg, &deps); err != nil {
 		return err
@@ -160,14 +169,15 @@ func runNIC(ctx context.Context, cfg *config.Config, o *options) error {
 const recordLimit = 4 << 30
 
 // recordTo returns what makes a NIC record to file. Each worker of it has a file of its own.
-func recordTo(file string, generation int, text string) record.Config {
+func recordTo(o *options, generation int, text string) record.Config {
+	file := o.record
 	if file == "" {
 		return record.Config{}
 	}
 	if generation > 1 {
 		file = fmt.Sprintf("%s.%d", file, generation)
 	}
-	return record.Config{File: file, Limit: recordLimit, Text: text}
+	return record.Config{File: file, Keep: o.keep, Limit: recordLimit, Text: text}
 }
 
 // reloadOnHangup reads the configuration again whenever SIGHUP comes, until ctx is done.

@@ -53,7 +53,7 @@ func (o *options) passed() []string {
 		args = append(args, "--log-format", o.format)
 	}
 	if o.record != "" {
-		args = append(args, "--record", o.record)
+		args = append(args, "--record", o.record, "--record-payload", o.payload)
 	}
 	return args
 }

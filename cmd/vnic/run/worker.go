@@ -80,7 +80,7 @@ func workFor(w *supervisor.Worker, o *options) error {
 			u := w.Upgraded()
 			return u.Asked, u.Refused
 		}},
-		LogLevel: level.Set, Reload: w.Reload, Record: recordTo(o.record, w.Generation, text),
+		LogLevel: level.Set, Reload: w.Reload, Record: recordTo(o, w.Generation, text),
 	}
 	if w.Reloads {
 		deps.Supervisor.Reloaded = func() (int, string) {

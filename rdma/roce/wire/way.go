@@ -134,6 +134,17 @@ func (w *Way) putIPv6(b []byte) {
 // and the transport packet without ICRC. b must hold exactly the packet. Parse changes it
 // temporarily.
 func Parse(b []byte) (w Way, transport []byte, err error) {
+	if w, transport, err = ParseHeaders(b); err == nil {
+		err = Check(b)
+	}
+	if err != nil {
+		transport = nil
+	}
+	return w, transport, err
+}
+
+// ParseHeaders does what Parse does, but for the checksums.
+func ParseHeaders(b []byte) (w Way, transport []byte, err error) {
 	ip, err := w.parseIP(b)
 	if err != nil {
 		return w, nil, err
@@ -142,18 +153,31 @@ func Parse(b []byte) (w Way, transport []byte, err error) {
 	switch {
 	case len(u) < udpLen+BTHLen+ICRCLen:
 		return w, nil, ib.ErrShort
-	case binary.BigEndian.Uint16(u[2:]) != Port, int(binary.BigEndian.Uint16(u[4:])) != len(u), len(u)&3 != 0, !checksummed(b, ip):
+	case binary.BigEndian.Uint16(u[2:]) != Port, int(binary.BigEndian.Uint16(u[4:])) != len(u), len(u)&3 != 0:
 		return w, nil, ErrUDP
 	}
 	w.SrcPort = binary.BigEndian.Uint16(u)
+	return w, b[ip+udpLen : len(b)-ICRCLen], nil
+}
+
+// Check checks the UDP checksum and the ICRC of a packet that ParseHeaders accepts. It changes it
+// temporarily.
+func Check(b []byte) error {
+	ip := ipv4Len
+	if b[0]>>4 == 6 {
+		ip = ipv6Len
+	}
+	if !checksummed(b, ip) {
+		return ErrUDP
+	}
 	end := len(b) - ICRCLen
 	variant := mask(b, ip)
 	sum := crc(b[:end])
 	variant.restore(b, ip)
 	if sum != binary.LittleEndian.Uint32(b[end:]) {
-		return w, nil, ErrICRC
+		return ErrICRC
 	}
-	return w, b[ip+udpLen : end], nil
+	return nil
 }
 
 // parseIP parses the IP header. The addresses directly precede the UDP header, because RoCEv2 has

@@ -1,0 +1,66 @@
+package shard
+
+import (
+	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/handover"
+	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/rdma"
+	"github.com/falcon-vnic/vnic/rdma/rof/wire"
+)
+
+// The payload of a packet is what nothing in the shard decides by. A tape may leave it out
+// (tape.Payload), so these functions tell where it begins.
+
+// falconHead returns the length of a Falcon packet's headers and of RDMA's behind them.
+func falconHead(packet []byte) int {
+	ulp := ulpPacket(packet)
+	var h wire.Headers
+	if n, err := h.Parse(ulp); err == nil {
+		return len(packet) - len(ulp) + n
+	}
+	return len(packet)
+}
+
+// ipHead returns the length of the headers of a packet of plain IP, or of a network of rdma. sum is
+// where the checksum is that covers the payload too; 0: there is none. b is the beginning of total bytes.
+func ipHead(b []byte, total int) (n, sum int) {
+	n, sum, port := gateway.Head(b, total)
+	if port != 0 {
+		for _, k := range rdma.Wires {
+			if k.Head != nil && k.Takes.Port == port {
+				n += k.Head(b[n:])
+			}
+		}
+	}
+	return n, sum
+}
+
+// frameHead does what ipHead does, for an Ethernet frame.
+func frameHead(b []byte, total int) (n, sum int) { return gateway.FrameHead(b, total, ipHead) }
+
+// openedHead does what ipHead does, for what a packet held when it was opened.
+func openedHead(o *security.Opened) int {
+	b, falcon := o.Clear()
+	if o.Use.Class != cm.ClassFalcon {
+		n, _ := ipHead(b, len(b))
+		return n
+	}
+	at := len(b) - falcon
+	return at + falconHead(b[at:])
+}
+
+// handedHead does what frameHead does, for a frame that shards hand over.
+func handedHead(k handover.Kind, b []byte) (n, sum int) {
+	switch k {
+	case handover.Local:
+		return falconHead(b), 0
+	case handover.Group: // its Ethernet header is not written yet
+		b = b[gateway.EthernetLen:]
+		if n, sum = ipHead(b, len(b)); sum > 0 {
+			sum += gateway.EthernetLen
+		}
+		return gateway.EthernetLen + n, sum
+	}
+	return frameHead(b, len(b))
+}
