@@ -28,8 +28,9 @@ type others struct {
 
 	wakes []waker // by shard
 	frame handover.Frame
-	cut   []byte // one packet cut from a superframe
-	lent  bool   // the gateway still uses frames that were taken, until the ports have got them
+	head  handover.Header // for rings, an interface, whose arguments would be allocated
+	cut   []byte          // one packet cut from a superframe
+	lent  bool            // the gateway still uses frames that were taken, until the ports have got them
 }
 
 var _ gateway.Handover = (*others)(nil)
@@ -128,7 +129,8 @@ func (o *others) part(frame []byte, segment, i int) []byte {
 
 // give copies data to another shard, if there is room.
 func (o *others) give(to int, h *handover.Header, data []byte) bool {
-	b := o.rings.Put(to, h, len(data))
+	o.head = *h
+	b := o.rings.Put(to, &o.head, len(data))
 	if b == nil {
 		return false
 	}
