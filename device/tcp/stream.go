@@ -222,13 +222,13 @@ func (st *stream) progress() (ev Event, ok bool) {
 	}
 	st.flush()
 	c := st.conn
-	if len(st.pending) == 0 && st.shut && !st.fin {
-		st.fin = true
-		_ = st.ep.Shutdown(tcpip.ShutdownWrite)
-	}
 	if acked := min(st.acked, c.written); acked > c.acked {
 		c.acked = acked
 		return st.event(Acknowledged), true
+	}
+	if st.shut && !st.fin && c.acked == c.written {
+		st.fin = true
+		_ = st.ep.Shutdown(tcpip.ShutdownWrite)
 	}
 	if !st.ending {
 		return st.read()

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+
 	"github.com/falcon-vnic/vnic/device/tcp"
 	"github.com/falcon-vnic/vnic/internal/allocs"
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -64,6 +66,32 @@ func TestClosingBeforeAllIsSentLosesNothing(t *testing.T) {
 	w.until("the end", func() bool { return a.over && b.over })
 	if !bytes.Equal(b.got, want) || a.why != "" {
 		t.Errorf("%d bytes; %q", len(b.got), a.why)
+	}
+}
+
+// TestAnEndIsToldAfterWhatWasWritten: the peer has acknowledged all bytes before the FIN is sent.
+func TestAnEndIsToldAfterWhatWasWritten(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	w.sides[1].Listen(7, 5000)
+	a, b := w.connected(5000, false)
+	var acked uint32
+	fins := 0
+	w.sees = func(from int, packet []byte) {
+		segment := header.TCP(packet[header.IPv4MinimumSize:])
+		switch {
+		case from == 1:
+			acked = segment.AckNumber()
+		case segment.Flags()&header.TCPFlagFin != 0:
+			if fins++; segment.SequenceNumber() != acked || len(segment) != int(segment.DataOffset()) {
+				t.Errorf("FIN at %d with %d bytes, the peer has acknowledged up to %d", segment.SequenceNumber(), len(segment)-int(segment.DataOffset()), acked)
+			}
+		}
+	}
+	a.Write([]byte("the last words"))
+	a.CloseWrite()
+	w.until("the end", func() bool { return b.eof })
+	if string(b.got) != "the last words" || fins == 0 {
+		t.Errorf("%q, %d FINs", b.got, fins)
 	}
 }
 
