@@ -89,7 +89,7 @@ func explain(err error) (what string, denied bool) {
 		return "etcd's certificate is of another authority than ca.pem: is the endpoint that of this fleet?", true
 	case has("bad certificate"), has("certificate required"), has("unknown certificate authority"), has("certificate expired"), has("expired certificate"):
 		return "etcd refuses this certificate: it is of another authority, or has expired", true
-	case errors.Is(err, context.DeadlineExceeded) || has("DeadlineExceeded") || has("Unavailable") || has("connection refused") || has("i/o timeout") || has("no route to host") || has("network is unreachable"):
+	case errors.Is(err, context.DeadlineExceeded) || has("DeadlineExceeded") || has("deadline exceeded") || has("Unavailable") || has("connection refused") || has("i/o timeout") || has("no route to host") || has("network is unreachable"):
 		return "etcd is not reached", false
 	}
 	return "", false
