@@ -282,6 +282,7 @@ func (m *machine) boot(argv []string, shell []byte, paused bool) (*daemon, error
 		return nil, err
 	}
 	defer out.Close()
+	_ = os.Remove(m.File(".gdb")) // of a QEMU that was killed
 	d, err := start(m.host.Space(), nil, out, argv...)
 	if err != nil {
 		return nil, err
@@ -292,10 +293,23 @@ func (m *machine) boot(argv []string, shell []byte, paused bool) (*daemon, error
 
 // awake waits until a guest's agent answers, and tells the guest its name and the others'.
 func (p *plan) awake(ctx context.Context, m *machine, d *daemon) error {
+	return m.until(ctx, d, func(ctx context.Context) error { return p.tell(ctx, m) })
+}
+
+// debuggable waits until gdb can connect to a guest's QEMU.
+func (m *machine) debuggable(ctx context.Context, d *daemon) error {
+	return m.until(ctx, d, func(context.Context) error {
+		_, err := os.Stat(m.File(".gdb"))
+		return err
+	})
+}
+
+// until waits until ready returns nil, or a guest's QEMU has ended.
+func (m *machine) until(ctx context.Context, d *daemon, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, m.bootTime())
 	defer cancel()
 	for {
-		err := p.tell(ctx, m)
+		err := ready(ctx)
 		if err == nil {
 			return nil
 		}
@@ -374,6 +388,9 @@ func (b *builder) guests(ctx context.Context) error {
 			return err
 		}
 		if m.Name == b.paused {
+			if err := m.debuggable(ctx, d); err != nil {
+				return err
+			}
 			b.out.step("guest %s: paused before its first instruction", m.Name)
 		} else {
 			booted[m] = d
