@@ -63,9 +63,9 @@ const (
 // End is one shard's end of the handover: it sends to and receives from the other shards.
 type End struct {
 	shard int
-	in    []*Ring          // rings to this shard
-	out   [][classes]*Ring // rings to other shards, by shard; nil for itself
-	open  *Ring            // ring of the last Put
+	in    []*ring          // rings to this shard
+	out   [][classes]*ring // rings to other shards, by shard; nil for itself
+	open  *ring            // ring of the last Put
 	told  uint32           // shards that were given something since Given, one bit each
 	to    uint32           // shard of the last Put, as a bit
 	at    int              // index in in of the ring whose turn it is
@@ -82,7 +82,7 @@ const (
 func New(n int) []*End {
 	ends := make([]*End, n)
 	for i := range ends {
-		ends[i] = &End{shard: i, out: make([][classes]*Ring, n), left: turnCost}
+		ends[i] = &End{shard: i, out: make([][classes]*ring, n), left: turnCost}
 	}
 	for i, from := range ends {
 		for j, to := range ends {
@@ -90,7 +90,7 @@ func New(n int) []*End {
 				continue
 			}
 			for class := range classes {
-				r := NewRing(i)
+				r := newRing(i)
 				from.out[j][class] = r
 				to.in = append(to.in, r)
 			}
@@ -160,7 +160,7 @@ func (e *End) Empty() bool {
 	return true
 }
 
-// Ring is a bounded queue of frames with one producer and one consumer. Positions count bytes and
+// ring is a bounded queue of frames with one producer and one consumer. Positions count bytes and
 // never restart; a record never wraps around.
 //
 //	0                read              written        Size
@@ -169,7 +169,7 @@ func (e *End) Empty() bool {
 // A flow may never use more of a ring than it leaves free: so one alone has at most half of it, and
 // there is always room for another. The producer counts what each flow has; from the records it
 // learns what the consumer has released.
-type Ring struct {
+type ring struct {
 	from int // the producing shard
 	buf  []byte
 
@@ -187,14 +187,14 @@ type Ring struct {
 // held is what a flow has in a ring.
 type held struct{ frames, bytes uint64 }
 
-// NewRing makes an empty ring. from is the producer's number, for End.Take.
-func NewRing(from int) *Ring {
-	return &Ring{from: from, buf: make([]byte, Size), flows: map[uint32]*held{}}
+// newRing makes an empty ring. from is the producer's number, for End.Take.
+func newRing(from int) *ring {
+	return &ring{from: from, buf: make([]byte, Size), flows: map[uint32]*held{}}
 }
 
 // Put makes room for a frame of n bytes; nil if there is none. The consumer sees the frame after
 // Commit.
-func (r *Ring) Put(h *Header, n int) []byte {
+func (r *ring) Put(h *Header, n int) []byte {
 	need := uint64(recordHeader+n+align-1) &^ (align - 1)
 	at := r.written.Load()
 	f := r.flow(h.Flow)
@@ -220,7 +220,7 @@ func (r *Ring) Put(h *Header, n int) []byte {
 }
 
 // flow returns what a flow has. Flows that have nothing are removed before there are too many.
-func (r *Ring) flow(id uint32) *held {
+func (r *ring) flow(id uint32) *held {
 	f := r.flows[id]
 	if f == nil {
 		if len(r.flows) == maxFlows {
@@ -236,7 +236,7 @@ func (r *Ring) flow(id uint32) *held {
 const maxFlows = Size/recordHeader + 1
 
 // room reports whether there is room for n bytes of a flow at at, behind skipped bytes.
-func (r *Ring) room(f *held, at, n, skipped uint64) bool {
+func (r *ring) room(f *held, at, n, skipped uint64) bool {
 	if r.fits(f, at+skipped, n) { // by the last known value of read
 		return true
 	}
@@ -244,13 +244,13 @@ func (r *Ring) room(f *held, at, n, skipped uint64) bool {
 	return r.fits(f, at+skipped, n)
 }
 
-func (r *Ring) fits(f *held, at, n uint64) bool {
+func (r *ring) fits(f *held, at, n uint64) bool {
 	used := at + n - r.seen
 	return used <= Size && f.frames < FlowFrames && f.bytes+n <= Size-used
 }
 
 // reclaim updates the flows by what the consumer has released.
-func (r *Ring) reclaim() {
+func (r *ring) reclaim() {
 	for read := r.read.Load(); r.seen != read; {
 		b := r.buf[r.seen%Size:]
 		n := binary.LittleEndian.Uint32(b)
@@ -267,10 +267,10 @@ func (r *Ring) reclaim() {
 }
 
 // Commit hands over the frame of the last Put.
-func (r *Ring) Commit() { r.written.Store(r.next) }
+func (r *ring) Commit() { r.written.Store(r.next) }
 
 // Take returns the next frame; false if there is none. It is valid until Done.
-func (r *Ring) Take(f *Frame) bool {
+func (r *ring) Take(f *Frame) bool {
 	end := r.written.Load()
 	if r.taken == end {
 		return false
@@ -291,11 +291,11 @@ func (r *Ring) Take(f *Frame) bool {
 }
 
 // Done releases all frames that were taken.
-func (r *Ring) Done() {
+func (r *ring) Done() {
 	if r.taken != r.read.Load() {
 		r.read.Store(r.taken)
 	}
 }
 
 // Empty reports whether no frames wait. Only the consumer may call it.
-func (r *Ring) Empty() bool { return r.taken == r.written.Load() }
+func (r *ring) Empty() bool { return r.taken == r.written.Load() }
