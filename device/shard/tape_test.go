@@ -307,36 +307,40 @@ func rotating(t *testing.T) {
 	t.Cleanup(func() { onTape = nil })
 }
 
+// recordAll makes all shards record that are made before end is called. It returns their recordings,
+// oldest first.
+func recordAll() (made *[]*taping, end func()) {
+	made = new([]*taping)
+	onTape = func(index int, cfg *config.Config) *taping {
+		x := newTaping(index, cfg)
+		*made = append(*made, x)
+		return x
+	}
+	return made, func() { onTape = nil }
+}
+
 const marker = "in the payload of a WRITE"
 
 // aRecording returns the recording of a shard that did some work.
 func aRecording(t testing.TB, p tape.Payload) *taping {
 	t.Helper()
 	keep(t, p)
-	var made []*taping
-	onTape = func(index int, cfg *config.Config) *taping {
-		made = append(made, newTaping(index, cfg))
-		return made[len(made)-1]
-	}
-	defer func() { onTape = nil }()
+	made, end := recordAll()
+	defer end()
 	v := newVirtual(t, 5, wire100us)
 	a, b := pair(v)
 	copy(a.data()[100:], marker)
 	a.send(abi.OpWrite, 0, 5000, b, 0)
 	a.done()
-	made[0].tape.End()
-	return made[0]
+	(*made)[0].tape.End()
+	return (*made)[0]
 }
 
 // TestAReplayShowsWhatTheShardShowed: functions, queue pairs, queues, credits, counters, and the
 // connections over Falcon, which the core of the NIC shows.
 func TestAReplayShowsWhatTheShardShowed(t *testing.T) {
-	var made []*taping
-	onTape = func(index int, cfg *config.Config) *taping {
-		made = append(made, newTaping(index, cfg))
-		return made[len(made)-1]
-	}
-	defer func() { onTape = nil }()
+	made, end := recordAll()
+	defer end()
 	v := newVirtual(t, 5, wire100us)
 	a, b := pair(v)
 	a.send(abi.OpWrite, 0, 5000, b, 0)
@@ -355,7 +359,7 @@ func TestAReplayShowsWhatTheShardShowed(t *testing.T) {
 	for i := range live { // only the core knows these
 		live[i].PeerHost, live[i].AgeMS, live[i].RxSPI = 0, 0, 0
 	}
-	p := made[0].replay(t)
+	p := (*made)[0].replay(t)
 	want, got := show(v.shards[0], live), show(p.Shard, p.Connections())
 	for i := range want {
 		if !reflect.DeepEqual(got[i], want[i]) {
@@ -409,13 +413,9 @@ func (*keyLines) Close() error { return nil }
 
 // TestNoKeyIsInARecording searches recordings for all keys that the NICs used meanwhile.
 func TestNoKeyIsInARecording(t *testing.T) {
-	var made []*taping
 	keep(t, tape.Whole)
-	onTape = func(index int, cfg *config.Config) *taping {
-		made = append(made, newTaping(index, cfg))
-		return made[len(made)-1]
-	}
-	defer func() { onTape = nil }()
+	made, end := recordAll()
+	defer end()
 	v := newVirtual(t, 5, wire100us)
 	var lines keyLines
 	log := security.NewKeyLog(&lines, func(error) {})
@@ -433,7 +433,7 @@ func TestNoKeyIsInARecording(t *testing.T) {
 	if len(keys) == 0 {
 		t.Fatalf("no keys were used: %s", lines.String())
 	}
-	for _, r := range made {
+	for _, r := range *made {
 		r.tape.End()
 		all := bytes.Join(r.chunks, nil)
 		for _, k := range keys {
@@ -477,12 +477,8 @@ func FuzzReplay(f *testing.F) {
 // little is left, the same each time, and a replay of it finds the rule broken by the same function.
 func TestAReducedRecordingStillShowsTheViolation(t *testing.T) {
 	keep(t, tape.Whole)
-	var made []*taping
-	onTape = func(index int, cfg *config.Config) *taping {
-		made = append(made, newTaping(index, cfg))
-		return made[len(made)-1]
-	}
-	defer func() { onTape = nil }()
+	made, end := recordAll()
+	defer end()
 	v := newVirtual(t, 5, wire100us)
 	var from, to [2]*driver
 	for i := range from {
@@ -505,7 +501,7 @@ func TestAReducedRecordingStillShowsTheViolation(t *testing.T) {
 	binary.LittleEndian.PutUint32(from[0].mem[pageSQ*pageSize:], 1000) // its send queue has 32 entries
 	from[0].ring(abi.DoorbellSQ, from[0].qpn, 1000)
 	v.idle(1_000_000)
-	made[0].tape.End()
+	(*made)[0].tape.End()
 	guilty := from[0].fn.ID
 	shows := func(p *Player) bool {
 		for _, is := range p.Shard.View().Objects.Violations(0, guilty) {
@@ -518,20 +514,20 @@ func TestAReducedRecordingStillShowsTheViolation(t *testing.T) {
 	size := func(chunks [][]byte) int { return len(bytes.Join(chunks, nil)) }
 	var last []byte
 	for range 2 {
-		r, err := Reduce(made[0].index, made[0].cfg, tape.Play(made[0].keep, tape.Chunks(made[0].chunks)), shows)
+		r, err := Reduce((*made)[0].index, (*made)[0].cfg, tape.Play((*made)[0].keep, tape.Chunks((*made)[0].chunks)), shows)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s, %d of %d bytes", r, size(r.Chunks), size(made[0].chunks))
-		if r.Events*5 > r.WasEvents || size(r.Chunks)*5 > size(made[0].chunks) {
-			t.Errorf("%s, %d of %d bytes: more than a fifth", r, size(r.Chunks), size(made[0].chunks))
+		t.Logf("%s, %d of %d bytes", r, size(r.Chunks), size((*made)[0].chunks))
+		if r.Events*5 > r.WasEvents || size(r.Chunks)*5 > size((*made)[0].chunks) {
+			t.Errorf("%s, %d of %d bytes: more than a fifth", r, size(r.Chunks), size((*made)[0].chunks))
 		}
 		if is := bytes.Join(r.Chunks, nil); last != nil && !bytes.Equal(is, last) {
 			t.Error("another recording than the first time")
 		} else {
 			last = is
 		}
-		p, err := (&taping{index: made[0].index, cfg: made[0].cfg, keep: made[0].keep, chunks: r.Chunks}).play()
+		p, err := (&taping{index: (*made)[0].index, cfg: (*made)[0].cfg, keep: (*made)[0].keep, chunks: r.Chunks}).play()
 		if err != nil || !shows(p) {
 			t.Errorf("it does not show it: %v", err)
 		}

@@ -1,4 +1,3 @@
-// Package allocs counts allocations where goroutines of others run.
 package allocs
 
 import (

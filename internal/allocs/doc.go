@@ -1,0 +1,2 @@
+// Package allocs counts allocations where goroutines of others run.
+package allocs
