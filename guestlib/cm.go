@@ -69,12 +69,14 @@ func (m *cm) event(d *Device, e *abi.AsyncEvent) {
 		c.settled = true
 		c.outcome <- *e
 	}
+	if e.Type == abi.EventDisconnected {
+		c.qp.setError()
+	}
 	if e.Type != abi.EventEstablished {
 		delete(m.conns, e.Number)
 		c.end()
 	}
 	if e.Type == abi.EventDisconnected {
-		c.qp.setError()
 		d.events.emit(Event{Type: e.Type, QP: c.qp, Status: e.Status, Reason: "the peer or its NIC ended the connection"})
 		c.qp.sendCQ.signal()
 		c.qp.recvCQ.signal()

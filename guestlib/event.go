@@ -106,6 +106,8 @@ func (d *Device) handleCQEvent(body []byte) error {
 	return nil
 }
 
+// handleAsync makes what the device reports true before it tells the program, which may use the object,
+// or reset the function, as soon as it has the event.
 func (d *Device) handleAsync(e *abi.AsyncEvent) error {
 	switch e.Type {
 	case abi.EventConnectRequest:
@@ -116,20 +118,20 @@ func (d *Device) handleAsync(e *abi.AsyncEvent) error {
 		d.qpEvent(e)
 	case abi.EventCQError:
 		if cq := d.objects.cqs.get(e.Number); cq != nil {
-			d.events.emit(Event{Type: e.Type, CQ: cq, Status: e.Status, Reason: reason(e)})
 			cq.broken(fmt.Errorf("overflow or memory failure: %s", reason(e)))
+			d.events.emit(Event{Type: e.Type, CQ: cq, Status: e.Status, Reason: reason(e)})
 		}
 	case abi.EventSRQLimit, abi.EventSRQError:
 		if srq := d.objects.srqs.get(e.Number); srq != nil {
 			d.events.emit(Event{Type: e.Type, SRQ: srq, Status: e.Status, Reason: reason(e)})
 		}
 	case abi.EventFunctionFault:
-		d.events.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
 		d.admin.Load().end(lost(&FaultError{abi.Fault(e.Status), reason(e)})) // the stream stays: Reset starts a new life
+		d.events.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
 	case abi.EventFunctionState: // changed by the PF or the host: objects and connections are gone
 		state := abi.State(e.Status)
-		d.events.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
 		d.admin.Load().end(lost(fmt.Errorf("%w: the PF or the host took the function to %s (%s)", ErrState, state, reason(e)))) // Reset starts a new life
+		d.events.emit(Event{Type: e.Type, Status: e.Status, Reason: reason(e)})
 	case abi.EventLinkState:
 		d.events.emit(Event{Type: e.Type, Status: e.Status})
 	}

@@ -73,6 +73,25 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
+// A program that has the event of a broken CQ finds the CQ broken: a poll that still found nothing
+// would be taken for a CQ that waits.
+func TestAnEventIsToldAfterItIsTrue(t *testing.T) {
+	nic, url := startNIC(t, nil)
+	e := newEndpoint(t, openDevice(t, url), QPConfig{})
+	e.cq.mu.Lock() // as a program's poll holds it: the device library cannot break the CQ yet
+	nic.Session(0).Out.Raw(abi.AppendStruct(nil, 0, &abi.AsyncEvent{Type: abi.EventCQError, Number: e.cq.cqn}))
+	select {
+	case ev := <-e.dev.Events():
+		t.Errorf("%v, while the CQ is whole", ev)
+	case <-time.After(50 * time.Millisecond):
+	}
+	e.cq.mu.Unlock()
+	<-e.dev.Events()
+	if n, err := e.cq.Poll(make([]WC, 1)); n != 0 || err == nil {
+		t.Errorf("%d completions of a broken CQ, %v", n, err)
+	}
+}
+
 // Completions that match no posted request are an error of the device. Poll reports it, and keeps
 // reporting it.
 func TestHostileCompletions(t *testing.T) {
