@@ -265,7 +265,7 @@ func BenchmarkRoCELinux(b *testing.B) {
 // between siw in both, which never have checksums: with checksums, and without.
 func BenchmarkIWARPLinux(b *testing.B) {
 	for b.Loop() {
-		for suffix, noCRC := range map[string]bool{"": false, "_nocrc": true} {
+		for how, noCRC := range map[string]bool{"": false, "nocrc_": true} {
 			inWiredLab(b, linuxSetting{gid: "192.168.100.11", beside: true, iwarp: true, noCRC: noCRC}, 25*time.Minute, func(l *wiredLab) {
 				var ends [2]verbsDevice // vnic's, and its peer
 				for i := range ends {
@@ -274,10 +274,10 @@ func BenchmarkIWARPLinux(b *testing.B) {
 				siw := plainDevices(l.guests, "siw")
 				before := l.counters(b, 1)
 				measureStock(b, []stockMetric{
-					{"iwarp/siw_write64k_mbs" + suffix, "ib_write_bw -s 65536 -n 500", averageMBs, 1},
+					{"iwarp/siw_" + how + "write64k_mbs", "ib_write_bw -s 65536 -n 500", averageMBs, 1},
 				}, stockWay{"", ends[0], ends[1]}, stockWay{"@siw", siw[0], siw[1]})
 				measureStock(b, []stockMetric{
-					{"iwarp/from_siw_write64k_mbs" + suffix, "ib_write_bw -s 65536 -n 500", averageMBs, 1},
+					{"iwarp/from_siw_" + how + "write64k_mbs", "ib_write_bw -s 65536 -n 500", averageMBs, 1},
 				}, stockWay{"", ends[1], ends[0]}, stockWay{"@siw", siw[1], siw[0]})
 				if l.counters(b, 1)["iwarp.sent"] == before["iwarp.sent"] {
 					b.Error("nothing was sent by iWARP")
