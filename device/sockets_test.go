@@ -284,17 +284,18 @@ func (n *nat) serve(inside, outside netip.AddrPort) {
 func (n *nat) rebind() (before *net.UDPConn) {
 	out, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	must(n.t, err)
+	before = n.outside.Swap(out)
 	go func() {
 		b := make([]byte, 1<<16)
 		for {
 			k, err := out.Read(b)
-			if err != nil {
-				return
+			if err != nil || n.outside.Load() != out {
+				return // the mapping is gone
 			}
 			_, _ = n.inside.WriteTo(b[:k], n.to[0])
 		}
 	}()
-	return n.outside.Swap(out)
+	return before
 }
 
 func (n *nat) mapping() string { return n.outside.Load().LocalAddr().String() }

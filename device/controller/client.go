@@ -34,8 +34,9 @@ type Orders interface {
 	// Resolve asks for the link address of an underlay address that packets will probably go to
 	// soon.
 	Resolve(now vtime.Time, to netip.AddrPort)
-	// ProbePath sends a probe to a peer, sealed with a key of a tenant.
-	ProbePath(now vtime.Time, peer cm.PeerID, tenant uint32, p pathmtu.Probe)
+	// ProbePath sends a probe to a peer, sealed with a key of a tenant, to at or, if that is not valid,
+	// where the peer is.
+	ProbePath(now vtime.Time, peer cm.PeerID, at netip.AddrPort, tenant uint32, p pathmtu.Probe)
 
 	// The functions in Set, VF and Reset belong to the shard.
 

@@ -53,6 +53,7 @@ type Core struct {
 	plain   plain
 	paths   paths
 	alive   alive
+	moves   moves
 	credits credits
 	resolve []netip.AddrPort        // where peers are that packets will probably go to soon
 	asked   map[netip.AddrPort]bool // the same addresses
@@ -131,6 +132,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	}
 	k.probe(now)
 	k.showAlive(now)
+	k.advanceMoves(now)
 	k.advance(now)
 	k.resolveAll()
 	for _, l := range k.clients {
@@ -140,7 +142,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	out.Ends, k.ends = append(out.Ends[:0], k.ends...), k.ends[:0]
 	out.Links, k.links = append(out.Links[:0], k.links...), nil
 	out.Effects.Take(&k.effects)
-	out.Deadline = min(k.Keys.Deadline(), k.Manager.CM.Deadline(), k.paths.due, k.alive.due)
+	out.Deadline = min(k.Keys.Deadline(), k.Manager.CM.Deadline(), k.paths.due, k.alive.due, k.moves.deadline())
 	if len(k.jobs.waiting) == 0 { // else peers are told when the jobs are done
 		out.Deadline = min(out.Deadline, k.gids.deadline())
 	}

@@ -39,7 +39,7 @@ func (s *side) ForgetKeys(peer cm.PeerID) { s.say("forget keys of %s", s.names[p
 
 func (s *side) PeerPorts(_ vtime.Time, peer cm.PeerID)  { s.say("ports of %s", s.names[peer]) }
 func (s *side) Resolve(_ vtime.Time, to netip.AddrPort) { s.say("resolve %s", to.Addr()) }
-func (s *side) ProbePath(_ vtime.Time, peer cm.PeerID, tenant uint32, p pathmtu.Probe) {
+func (s *side) ProbePath(_ vtime.Time, peer cm.PeerID, _ netip.AddrPort, tenant uint32, p pathmtu.Probe) {
 	s.probes = append(s.probes, fmt.Sprintf("%d bytes to %s in tenant %d", p.Size, s.names[peer], tenant))
 }
 

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"log/slog"
+	"net/netip"
 	"slices"
 
 	"github.com/falcon-vnic/vnic/device/conn"
@@ -88,7 +89,7 @@ func (k *Core) showAlive(now vtime.Time) {
 		if tenant, shared := k.Manager.CM.SharedTenant(peer.ID); shared {
 			id := peer.ID
 			k.clients[0].tell(func(to Orders, now vtime.Time) {
-				to.ProbePath(now, id, tenant, pathmtu.Probe{Kind: pathmtu.Here})
+				to.ProbePath(now, id, netip.AddrPort{}, tenant, pathmtu.Probe{Kind: pathmtu.Here})
 			})
 		}
 	}
@@ -114,7 +115,7 @@ func (k *Core) probePeer(now vtime.Time, peer *Peer) {
 	sizes, round := p.prober.Due(now)
 	for _, size := range slices.Backward(sizes) { // shortest first: no two of them make a superframe
 		tenant, probe := p.tenant, pathmtu.Probe{Kind: pathmtu.Request, Size: uint16(size), Round: round}
-		k.clients[0].tell(func(to Orders, now vtime.Time) { to.ProbePath(now, id, tenant, probe) })
+		k.clients[0].tell(func(to Orders, now vtime.Time) { to.ProbePath(now, id, netip.AddrPort{}, tenant, probe) })
 	}
 	k.pathKnown(now, peer) // a round may have ended
 	k.paths.due = min(k.paths.due, p.prober.Deadline())
@@ -123,7 +124,13 @@ func (k *Core) probePeer(now vtime.Time, peer *Peer) {
 // pathAnswered takes a peer's answer to a probe.
 func (k *Core) pathAnswered(now vtime.Time, id cm.PeerID, size int, round uint32) {
 	peer := k.Peers.byID[id]
-	if peer == nil || peer.path.prober == nil {
+	switch {
+	case peer == nil:
+		return
+	case size == 0: // the answer to a question, not to a search
+		k.moveAnswered(now, peer, round)
+		return
+	case peer.path.prober == nil:
 		return
 	}
 	peer.path.prober.Answered(now, size, round)

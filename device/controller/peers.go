@@ -51,6 +51,7 @@ type Peer struct {
 	Mail *PeerMail      // takes the news of its link
 
 	path peerPath
+	move move
 }
 
 // LinkChange says what is to become of the link to a peer.
@@ -253,6 +254,7 @@ func (p *Peers) change(now vtime.Time, peer *Peer, c *config.Peer) error {
 	was, at := peer.Is, peer.At
 	if peer.Is = *c; was.Underlay != c.Underlay {
 		peer.At = c.Underlay.AddrPort
+		p.core.endMove(peer, now)
 	}
 	if err := p.core.Manager.CM.ChangePeer(now, p.describe(peer)); err != nil {
 		peer.Is, peer.At = was, at
@@ -266,6 +268,7 @@ func (p *Peers) change(now vtime.Time, peer *Peer, c *config.Peer) error {
 func (p *Peers) remove(now vtime.Time, peer *Peer) {
 	k := p.core
 	peer.Mail.Close()
+	k.endMove(peer, now)
 	k.Manager.CM.RemovePeer(now, peer.ID)
 	k.Manager.Run(now)
 	delete(p.byName, peer.Name)
@@ -309,24 +312,6 @@ func (p *Peers) tell(peer *Peer) {
 func (p *Peers) place(peer *Peer) {
 	id, name, at, anywhere := peer.ID, peer.Name, peer.At, peer.Is.Underlay.Anywhere()
 	p.core.all(func(to Orders, _ vtime.Time) { to.SetPeer(id, name, at, anywhere) })
-}
-
-// moved takes a shard's word that a peer is somewhere else now.
-func (p *Peers) moved(now vtime.Time, id cm.PeerID, at netip.AddrPort) {
-	peer := p.byID[id]
-	if peer == nil || peer.At == at {
-		return
-	}
-	p.core.cfg.Log(now, slog.LevelInfo, "a peer has moved", "peer", peer.Name, "from", peer.At, "to", at)
-	peer.At = at
-	p.core.Manager.CM.MovePeer(id, at) // not ChangePeer: a hostile peer may move often
-	p.place(peer)
-	p.core.searchAgain(peer)
-}
-
-// PeerMoved reports that a peer is somewhere else now.
-func (c *Client) PeerMoved(peer cm.PeerID, at netip.AddrPort) {
-	c.post(func(k *Core, now vtime.Time) { k.Peers.moved(now, peer, at) })
 }
 
 // sorted returns the peers in the order of their names, numbers first.

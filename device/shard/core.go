@@ -30,7 +30,8 @@ type Core interface {
 	PathAnswered(peer cm.PeerID, size int, round uint32)
 	// PathUsed reports that long packets are being sent to a peer.
 	PathUsed(peer cm.PeerID)
-	// PeerMoved reports that a peer is somewhere else now.
+	// PeerMoved reports that a packet of a peer came from somewhere else. The core asks the peer
+	// whether it has moved.
 	PeerMoved(peer cm.PeerID, at netip.AddrPort)
 	// Knows reports whether a GID in a tenant belongs to a function, here or at a peer.
 	Knows(tenant uint32, gid [16]byte) bool
@@ -162,10 +163,11 @@ func (o Orders) Resolve(now falcon.Time, to netip.AddrPort) {
 	o.s.uplink.underlay.Resolve(now, to)
 }
 
-// ProbePath sends a probe to a peer, sealed with a key of a tenant.
-func (o Orders) ProbePath(now falcon.Time, peer cm.PeerID, tenant uint32, p pathmtu.Probe) {
-	o.s.ordered(order{Probe: &probeOrder{peer, tenant, p}})
-	o.s.probes.request(now, peer, tenant, p)
+// ProbePath sends a probe to a peer, sealed with a key of a tenant, to at or, if that is not valid,
+// where the peer is.
+func (o Orders) ProbePath(now falcon.Time, peer cm.PeerID, at netip.AddrPort, tenant uint32, p pathmtu.Probe) {
+	o.s.ordered(order{Probe: &probeOrder{peer, at, tenant, p}})
+	o.s.probes.request(now, peer, at, tenant, p)
 }
 
 // Set applies settings to a function.

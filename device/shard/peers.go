@@ -45,7 +45,8 @@ func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
 
 // On an uplink by UDP a peer may move: its host gets another address, or a NAT in front of it
 // another address or port. The shard notices that by a packet that is authentic, and newer than
-// those before it, since a copy proves nothing. The core then tells all shards (Orders.SetPeer).
+// those before it, since a copy proves nothing. The core then asks the peer, and tells all shards
+// (Orders.SetPeer).
 //
 //   - A peer that is configured with an address keeps its port wherever it goes. Its packets come
 //     from other ports too: each path has one.

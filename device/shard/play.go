@@ -381,7 +381,7 @@ func (s *Shard) obey(now falcon.Time, o *order) {
 	case o.Resolve != nil:
 		to.Resolve(now, *o.Resolve)
 	case o.Probe != nil:
-		to.ProbePath(now, o.Probe.Peer, o.Probe.Tenant, o.Probe.Probe)
+		to.ProbePath(now, o.Probe.Peer, o.Probe.At, o.Probe.Tenant, o.Probe.Probe)
 	case o.Set != nil:
 		_ = to.Set(now, o.Set.ID, &o.Set.Is) // the core got the error
 	case o.Reset != nil:

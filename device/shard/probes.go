@@ -2,6 +2,7 @@ package shard
 
 import (
 	"maps"
+	"net/netip"
 
 	"github.com/falcon-vnic/vnic/device/pathmtu"
 	"github.com/falcon-vnic/vnic/device/security"
@@ -53,18 +54,19 @@ func (x *probes) used(now falcon.Time, to cm.PeerID, sealed int) {
 	x.recent, x.known = to, p.pathUsed+pathmtu.CheckEvery
 }
 
-// request sends a probe that the core asks for to a peer: one of p.Size bytes, or a sign of life.
-func (x *probes) request(now falcon.Time, to cm.PeerID, tenant uint32, p pathmtu.Probe) {
+// request sends a probe that the core asks for to a peer: one of p.Size bytes, or one without a size,
+// which asks whether the peer is there, or shows that this NIC is.
+func (x *probes) request(now falcon.Time, to cm.PeerID, at netip.AddrPort, tenant uint32, p pathmtu.Probe) {
 	length := pathmtu.Length
-	if p.Kind == pathmtu.Request {
+	if p.Size != 0 {
 		length = int(p.Size) - x.overhead
 	}
-	x.send(now, to, tenant, p, length)
+	x.send(now, to, at, tenant, p, length)
 }
 
-// send sends a probe as an IP packet of length bytes. Without a key it asks for one: whoever waits
-// for the probe asks again.
-func (x *probes) send(now falcon.Time, to cm.PeerID, tenant uint32, p pathmtu.Probe, length int) {
+// send sends a probe as an IP packet of length bytes, to at or, if that is not valid, where the peer
+// is. Without a key it asks for one: whoever waits for the probe asks again.
+func (x *probes) send(now falcon.Time, to cm.PeerID, at netip.AddrPort, tenant uint32, p pathmtu.Probe, length int) {
 	u := security.Use{Peer: to, Shard: x.shard, Tenant: tenant, Class: cm.ClassGateway}
 	peer, key := x.peers[to], x.keys.Of(u)
 	if peer == nil {
@@ -87,7 +89,10 @@ func (x *probes) send(now falcon.Time, to cm.PeerID, tenant uint32, p pathmtu.Pr
 		x.drops.count(dropTxSeal)
 		return
 	}
-	x.uplink.send(now, outer{to: peer.underlay, path: probePort}, b, 0, sealed)
+	if !at.IsValid() {
+		at = peer.underlay
+	}
+	x.uplink.send(now, outer{to: at, path: probePort}, b, 0, sealed)
 }
 
 // take takes an opened packet of the gateway class if it is a probe (ok). from is its sender; nil: it
@@ -108,7 +113,7 @@ func (x *probes) take(now falcon.Time, o *security.Opened) (from *peer, ok bool)
 	case pathmtu.Answer:
 		x.core.PathAnswered(from.id, int(p.Size), p.Round)
 	case pathmtu.Request:
-		x.send(now, from.id, o.Use.Tenant, pathmtu.Probe{Kind: pathmtu.Answer, Size: p.Size, Round: p.Round}, pathmtu.Length)
+		x.send(now, from.id, netip.AddrPort{}, o.Use.Tenant, pathmtu.Probe{Kind: pathmtu.Answer, Size: p.Size, Round: p.Round}, pathmtu.Length)
 	}
 	return from, true
 }

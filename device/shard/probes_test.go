@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -58,7 +59,7 @@ func TestAFloodOfProbesIsAnsweredInPart(t *testing.T) {
 	v.idle(45e9)
 	s := v.nics[0][0]
 	for i := range 1000 {
-		s.probes.request(v.now, v.peer(0), 7, pathmtu.Probe{Kind: pathmtu.Request, Size: 600, Round: uint32(i)})
+		s.probes.request(v.now, v.peer(0), netip.AddrPort{}, 7, pathmtu.Probe{Kind: pathmtu.Request, Size: 600, Round: uint32(i)})
 		v.idle(10_000)
 	}
 	if n := v.dropped(1, dropProbe); n < 1000-2*maxProbes || n >= 1000 {

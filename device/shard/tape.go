@@ -140,6 +140,7 @@ type peerOrder struct {
 
 type probeOrder struct {
 	Peer   cm.PeerID
+	At     netip.AddrPort
 	Tenant uint32
 	Probe  pathmtu.Probe
 }
