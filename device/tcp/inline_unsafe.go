@@ -10,7 +10,10 @@ import (
 // gVisor leaves the segments that arrive for an endpoint to its goroutines. On a busy machine it takes one
 // milliseconds to run, and a fault there could not be contained (fault.go). So an endpoint is held while a packet is
 // delivered, and then the shard does what the goroutine would do (processor.start in dispatcher.go of gVisor).
-// These are the functions that it calls, which gVisor does not export.
+// These are the functions that it calls. gVisor exports none that handles segments: to let an endpoint go wakes the
+// goroutine, and HandlePacket is only for other protocols. If one is gone from another version of gVisor, nothing
+// links ("relocation target … not defined"). If one takes or does something else, connections hang, or worse:
+// TestGVisorIsWhatWasRead says so.
 
 //go:linkname handleConnected gvisor.dev/gvisor/pkg/tcpip/transport/tcp.handleConnected
 func handleConnected(*tcp.Endpoint)
