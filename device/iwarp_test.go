@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,15 +18,23 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 	"github.com/falcon-vnic/vnic/guestlib/conform"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
+	"github.com/falcon-vnic/vnic/rdma/iwarp/wiretest"
 )
 
 // iwarpWorld runs f with two NICs whose functions use iWARP.
 func iwarpWorld(t *testing.T, f func(w *world)) {
 	t.Helper()
+	iwarpWorldWith(t, func(int, *config.Config) {}, f)
+}
+
+// iwarpWorldWith is iwarpWorld with a changed configuration.
+func iwarpWorldWith(t *testing.T, change func(i int, c *config.Config), f func(w *world)) {
+	t.Helper()
 	netns.Run(t, func() {
 		f(newWorldWith(t, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
 			c.RDMA.Transport = config.TransportIWARP
 			devicetest.AddPort(c, 0, &config.Port{Name: fmt.Sprintf("vp%d", i+1)})
+			change(i, c)
 		}))
 	})
 }
@@ -71,6 +81,41 @@ func TestConnectionsOfListenAndConnectGoOverIWARP(t *testing.T) {
 			t.Error("the peer does not hear of the end")
 		}
 	})
+}
+
+// TestWiresharkReadsACaptureOfIWARP: in a NIC's capture, tshark finds each message of a connection, the checksum of
+// each right, and no packet malformed.
+func TestWiresharkReadsACaptureOfIWARP(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "iwarp.pcapng")
+	iwarpWorldWith(t, func(i int, c *config.Config) {
+		if i == 0 {
+			c.Capture = &config.Capture{File: file, Mode: config.CaptureClear}
+		}
+	}, func(w *world) {
+		a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+		connect(t, a, b, 18515) // tshark takes some ports for another protocol's
+		for range 2 {
+			must(t, b.qp.PostRecv(&guestlib.RecvWR{SGL: []guestlib.SGE{b.mr.SGE(1<<20, 1<<20)}}))
+		}
+		for _, op := range []guestlib.Opcode{guestlib.Write, guestlib.Send, guestlib.WriteImm, guestlib.Read, guestlib.FetchAdd} {
+			n := 20_000
+			if op == guestlib.FetchAdd {
+				n = 8
+			}
+			a.do(t, guestlib.SendWR{Opcode: op, SGL: []guestlib.SGE{a.mr.SGE(0, n)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+		}
+		must(t, w.stop[0]())
+	})
+	said := wiretest.Read(t, file, "-O", "iwarp_mpa,iwarp_ddp_rdmap")
+	for _, op := range []wire.Opcode{wire.OpWrite, wire.OpReadRequest, wire.OpReadResponse, wire.OpSend, wire.OpImmediate, wire.OpAtomicRequest, wire.OpAtomicResponse} {
+		if !regexp.MustCompile(fmt.Sprintf(`OpCode: [A-Za-z ]+ \(%#x\)`, uint8(op))).MatchString(said) {
+			t.Errorf("no %v", op)
+		}
+	}
+	good, bad, malformed := strings.Count(said, "(Good CRC32)"), strings.Count(said, "(Bad CRC32"), strings.Count(said, "Malformed")
+	if good < 4*20_000/9000 || bad+malformed > 0 {
+		t.Errorf("%d checksums are right, %d wrong; %d packets malformed", good, bad, malformed)
+	}
 }
 
 // TestACallOverIWARPMayBeRejected: a listener rejects a call with private data, and then accepts one of
