@@ -153,7 +153,7 @@ func (c *Conn) wake() {
 
 // Timers of a connection.
 const (
-	kindPatience timer.Kind = iota // set-up, or the end, takes too long
+	kindPatience timer.Kind = iota // set-up, the peer's first FPDU, or the end takes too long
 	kindAnswer                     // the rate allows the next answer
 	kindSilent                     // the peer has not acknowledged, or not said, anything
 )
@@ -165,6 +165,8 @@ func (c *Conn) due(now transport.Time, kind timer.Kind) {
 		c.wake()
 	case kind == kindSilent:
 		c.silent()
+	case c.state == ready:
+		c.speak()
 	case c.state == ending:
 		c.vanish(now, c.closing.why)
 	default:

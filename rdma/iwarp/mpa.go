@@ -156,7 +156,7 @@ func (c *Conn) reply() wire.Frame {
 }
 
 // Accept accepts the peer's request, which then may send. A queue pair is to be attached.
-func (c *Conn) Accept(_ transport.Time, own *Settings) {
+func (c *Conn) Accept(now transport.Time, own *Settings) {
 	s := &c.setup
 	if c.state != requested {
 		return
@@ -166,6 +166,9 @@ func (c *Conn) Accept(_ transport.Time, own *Settings) {
 		s.ord = min(s.ord, s.peer.IRD)
 	}
 	c.state = ready
+	if s.rtr == 0 {
+		c.e.timers.Arm(&c.closing.timer, c, kindPatience, now+firstTime)
+	}
 	c.out.crc = c.out.crc || own.CRC
 	f := c.reply()
 	c.out.frame = f.Append(nil)
@@ -315,10 +318,7 @@ func (c *Conn) complete(b []byte) (n int) {
 
 // takeFPDU takes the whole FPDU at the start of b, and returns its length.
 func (c *Conn) takeFPDU(now transport.Time, b []byte) int {
-	if c.out.mute { // the first one: this end may send now
-		c.out.mute = false
-		c.wake()
-	}
+	c.speak() // it may be the first one
 	ulpdu, n, err := wire.ParseFPDU(b, c.out.crc)
 	if err != nil {
 		c.e.stats.Wrong++
@@ -331,13 +331,27 @@ func (c *Conn) takeFPDU(now transport.Time, b []byte) int {
 	return n
 }
 
+// firstTime is how long an end that was called waits for the first FPDU. It is to wait until there is one, which
+// gives the peer time to get ready (RFC 5044 §7.1.2). But the peer may wait too: Linux's siw never says that it
+// begins (RFC 6581 §9), and its program may expect the first message.
+const firstTime transport.Time = 1e9
+
+// speak lets an end that was called send.
+func (c *Conn) speak() {
+	if c.out.mute {
+		c.out.mute = false
+		c.e.timers.Stop(&c.closing.timer)
+		c.wake()
+	}
+}
+
 // output is what goes into the stream.
 type output struct {
 	mss     int
 	crc     bool // in both directions
 	markers bool // the peer wants them
 	mulpdu  int  // the longest ULPDU
-	mute    bool // the peer has to send the first FPDU
+	mute    bool // the peer is to send the first FPDU
 	rtrSent bool // the message with which the connection begins
 	turn    bool // the next message is a request, if there is one
 	prompt  prompt
@@ -463,7 +477,7 @@ func (c *Conn) transmit(now transport.Time, b []byte) (n int) {
 // done that late, and a program that listens again when its last SEND is done would miss a peer that calls. A
 // second short segment is acknowledged at once.
 //
-// Linux's siw may miss the message with which a connection begins, if it comes while siw accepts. The next one
+// Linux's siw may miss the message with which a connection begins, if it comes while siw gets ready. The next one
 // tells it.
 type prompt struct {
 	timer  timer.Handle // the peer is silent for so long
@@ -495,9 +509,10 @@ func (c *Conn) expect(now transport.Time) {
 	}
 }
 
-// unheard reports whether the peer has said nothing yet behind the message of this end that lets it.
+// unheard reports whether this end has begun, and the peer has said nothing yet. An initiator that did not agree
+// to begin may have a peer that never speaks.
 func (c *Conn) unheard() bool {
-	return c.out.rtrSent && c.setup.rtr == wire.RTRWrite && c.responder.segments == 0
+	return c.out.fpdus > 0 && c.responder.segments == 0 && (c.setup.passive || c.setup.rtr == wire.RTRWrite)
 }
 
 // silent is called when the peer has been silent for so long.

@@ -136,18 +136,36 @@ func TestAWrongFrameEndsTheStream(t *testing.T) {
 }
 
 // TestTheResponderSendsNothingBeforeTheFirstFPDU (RFC 5044 §7.1.2): requests wait until the peer has
-// sent an FPDU.
+// sent an FPDU. A peer that did not agree to begin may be waiting too, so it gets them after a second, and is
+// reminded until it sends something.
 func TestTheResponderSendsNothingBeforeTheFirstFPDU(t *testing.T) {
-	p := connected(t)
-	p.end.post(abi.SendWQE{Opcode: abi.OpSend}, 8)
-	p.end.issue(p.now)
-	if list := p.segments(); len(list) != 0 {
-		t.Fatalf("sent %+v", list)
+	waiting := func(p *peer) *peer {
+		p.end.post(abi.SendWQE{Opcode: abi.OpSend}, 8)
+		p.end.issue(p.now)
+		p.sends(999e6)
+		return p
 	}
+	p := waiting(connected(t))
 	p.message(wire.Header{Opcode: wire.OpWrite, Last: true}, nil)
-	if list := p.segments(); len(list) != 1 || list[0].Opcode != wire.OpSend {
-		t.Errorf("sent %+v", list)
-	}
+	p.sends(0, wire.OpSend)
+
+	p = waiting(connected(t))
+	p.sends(2e6, wire.OpSend)
+	p.c.Acknowledged(p.now, p.c.Written())
+	p.sends(101e6, wire.OpWrite)
+	p.message(wire.Header{Opcode: wire.OpWrite, Last: true}, nil)
+	p.sends(100e9)
+
+	p = called(t)
+	f := usualRequest()
+	f.Enhanced.PeerToPeer, f.Enhanced.RTR = true, wire.RTRWrite
+	p.send(f.Append(nil))
+	s := iwarptest.Usual()
+	p.c.Accept(p.now, &s)
+	p.frame(true)
+	p.crc = true
+	p.end.attach(p.c)
+	waiting(p).sends(100e9)
 }
 
 // TestConnectionsBeginWithTheMessageThatBothEndsHave (RFC 6581 §9): of a peer-to-peer connection the

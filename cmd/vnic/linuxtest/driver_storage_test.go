@@ -69,9 +69,13 @@ func (l *driverLab) nvmeTarget(addr string) {
 // nvmePort serves it at an address, by the device that has it.
 func (l *driverLab) nvmePort(n int, addr string) {
 	l.T.Helper()
+	family := "ipv4"
+	if strings.Contains(addr, ":") {
+		family = "ipv6"
+	}
 	for _, command := range []string{
 		fmt.Sprintf("cd /sys/kernel/config/nvmet; mkdir ports/%d; cd ports/%[1]d", n),
-		fmt.Sprintf("echo rdma >addr_trtype; echo ipv4 >addr_adrfam; echo 4420 >addr_trsvcid; echo %s >addr_traddr", addr),
+		fmt.Sprintf("echo rdma >addr_trtype; echo %s >addr_adrfam; echo 4420 >addr_trsvcid; echo %s >addr_traddr", family, addr),
 		"ln -s /sys/kernel/config/nvmet/subsystems/disk subsystems/disk; cd",
 	} {
 		l.guests[1].must(command)
@@ -159,7 +163,7 @@ func (f fio) moves(t *testing.T, when string) {
 }
 
 // wait waits for fio's end, which has to be a good one.
-func (f fio) wait(t *testing.T, limit time.Duration) {
+func (f fio) wait(t testing.TB, limit time.Duration) {
 	t.Helper()
 	g := f.l.guests[0]
 	for end := time.Now().Add(limit); ; {

@@ -192,8 +192,12 @@ func (l *driverLab) killed(t testing.TB, addr string) {
 	t.Helper()
 	for i, dies := range l.guests {
 		client, server := l.guests[0], l.guests[1]
-		server.must("rm -f /tmp/rc; ((rping -s -C 1000000 >/tmp/server 2>&1; echo $? >/tmp/rc) &); sleep 1")
-		client.must(fmt.Sprintf("rm -f /tmp/rc; ((rping -c -C 1000000 -a %s >/tmp/client 2>&1; echo $? >/tmp/rc) &); sleep 2; pgrep rping", addr))
+		server.must("rm -f /tmp/rc; ((rping -s -C 1000000 >/tmp/server 2>&1; echo $? >/tmp/rc) &)")
+		server.eventually("rdma res show cm_id | grep -q 'LISTEN.*rping'")
+		client.must(fmt.Sprintf("rm -f /tmp/rc; ((rping -c -C 1000000 -a %s >/tmp/client 2>&1; echo $? >/tmp/rc) &)", addr))
+		for _, g := range l.guests {
+			g.eventually("rdma res show cm_id | grep -q 'CONNECT .*rping'")
+		}
 		began := time.Now()
 		dies.must("pkill -KILL -x rping")
 		for j, g := range l.guests {
