@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/falcon-vnic/vnic/internal/checksum"
 	"github.com/falcon-vnic/vnic/internal/tape"
 )
 
@@ -234,7 +235,7 @@ func (f *PortFrame) finish() {
 	} else {
 		binary.BigEndian.PutUint16(l4[4:], uint16(c.total-c.h.l4))
 	}
-	binary.BigEndian.PutUint16(l4[at:], fold(c.h.pseudo(b, c.total-c.h.l4)))
+	binary.BigEndian.PutUint16(l4[at:], checksum.Fold(c.h.pseudo(b, c.total-c.h.l4)))
 	f.NeedsCsum, f.Size = true, uint16(c.size)
 	f.CsumStart, f.CsumOffset = uint16(ethLen+c.h.l4), uint16(at)
 }

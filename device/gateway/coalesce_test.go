@@ -8,6 +8,8 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 	"pgregory.net/rapid"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 // Cutting gives packets that fit, with valid checksums and the payload of the frame. Joining them
@@ -539,7 +541,7 @@ func TestPortsOfTwoTenantsAreNotJoined(t *testing.T) {
 func fixSum(b []byte, h *header, at int) {
 	l4 := b[h.l4:h.total]
 	l4[at], l4[at+1] = 0, 0
-	binary.BigEndian.PutUint16(l4[at:], ^fold(h.pseudo(b, len(l4))+uint32(sum(l4))))
+	binary.BigEndian.PutUint16(l4[at:], ^checksum.Fold(h.pseudo(b, len(l4))+uint32(checksum.Sum(l4))))
 }
 
 // TestJoinable: packets are joined if segmentation could have produced them: plain headers, a

@@ -9,6 +9,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 // TestOnlyDriverSpeaksRoCE: while a driver has the function, the port's guest cannot send RoCEv2
@@ -172,12 +174,12 @@ func TestFunctionGetsCompleteChecksums(t *testing.T) {
 	binary.BigEndian.PutUint16(ip[ipv4Len+2:], rocePort)
 	pseudo := append(bytes.Clone(ip[12:20]), 0, protoUDP)
 	pseudo = binary.BigEndian.AppendUint16(pseudo, uint16(len(ip)-ipv4Len))
-	binary.BigEndian.PutUint16(ip[ipv4Len+6:], sum(pseudo))
+	binary.BigEndian.PutUint16(ip[ipv4Len+6:], checksum.Sum(pseudo))
 	n.send(f, Offload{NeedsCsum: true, CsumStart: ethLen + ipv4Len, CsumOffset: udpCheckAt})
 	if len(received) != len(ip) {
 		t.Fatalf("the function got %d bytes", len(received))
 	}
-	if got := sum(append(pseudo, received[ipv4Len:]...)); got != 0xffff {
+	if got := checksum.Sum(append(pseudo, received[ipv4Len:]...)); got != 0xffff {
 		t.Errorf("the checksum is wrong: the sum is %#x", got)
 	}
 }

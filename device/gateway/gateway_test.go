@@ -12,6 +12,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 const second = 1_000_000_000
@@ -164,7 +165,7 @@ func decode(t testing.TB, b []byte) gopacket.Packet {
 	if !h.fragment && h.proto != 58 && h.proto != 1 && !h.l4Valid(b[ethLen:]) || h.proto == 58 && !h.l4Valid(b[ethLen:]) {
 		t.Errorf("checksum: %x", b)
 	}
-	if h.proto == 1 && sum(b[ethLen+h.l4:ethLen+h.total]) != 0xffff {
+	if h.proto == 1 && checksum.Sum(b[ethLen+h.l4:ethLen+h.total]) != 0xffff {
 		t.Errorf("ICMP checksum: %x", b)
 	}
 	return p

@@ -1,6 +1,10 @@
 package gateway
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
+)
 
 // GSO kinds of an Offload, as virtio-net numbers them.
 const (
@@ -94,7 +98,7 @@ func (o *Offload) complete(packet []byte, proto uint8) {
 	}
 	start := int(o.CsumStart) - ethLen
 	at := start + int(o.CsumOffset)
-	c := ^sum(packet[start:])
+	c := ^checksum.Sum(packet[start:])
 	if c == 0 && proto == protoUDP {
 		c = 0xffff
 	}

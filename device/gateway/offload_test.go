@@ -12,6 +12,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/falcon-vnic/vnic/internal/allocs"
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 // whole returns a frame that stands for several packets, as a kernel sends it: the checksum holds
@@ -59,7 +60,7 @@ func whole(t testing.TB, from, to netip.Addr, proto layers.IPProtocol, options, 
 		f[ethLen+h.l4+13] |= flags
 	}
 	b := f[ethLen:]
-	binary.BigEndian.PutUint16(b[h.l4+int(off.CsumOffset):], fold(h.pseudo(b, h.total-h.l4)))
+	binary.BigEndian.PutUint16(b[h.l4+int(off.CsumOffset):], checksum.Fold(h.pseudo(b, h.total-h.l4)))
 	return f, off
 }
 
@@ -73,7 +74,7 @@ func TestPartialChecksum(t *testing.T) {
 		f := udp(t, gwA, macA, from, to, 101)
 		want := bytes.Clone(f[ethLen:])
 		h, _ := parseIP(f[ethLen:])
-		binary.BigEndian.PutUint16(f[ethLen+h.l4+6:], fold(h.pseudo(f[ethLen:], h.total-h.l4)))
+		binary.BigEndian.PutUint16(f[ethLen+h.l4+6:], checksum.Fold(h.pseudo(f[ethLen:], h.total-h.l4)))
 		n := newNet(t)
 		p := n.send(f, Offload{NeedsCsum: true, CsumStart: uint16(ethLen + h.l4), CsumOffset: 6})
 		if len(p) != 1 || !bytes.Equal(p[0], want) {
@@ -251,10 +252,10 @@ func TestUDPSendsNoZeroChecksum(t *testing.T) {
 				h, _ := parseIP(b)
 				at := h.l4 + int(s.off.CsumOffset)
 				open := binary.BigEndian.Uint16(b[at:]) // sum of the pseudo header
-				missing := fold(uint32(binary.BigEndian.Uint16(b[len(b)-2:])) + uint32(^sum(b[h.l4:])))
+				missing := checksum.Fold(uint32(binary.BigEndian.Uint16(b[len(b)-2:])) + uint32(^checksum.Sum(b[h.l4:])))
 				binary.BigEndian.PutUint16(b[len(b)-2:], missing)
-				if got := binary.BigEndian.Uint16(b[at:]); got != open || sum(b[h.l4:]) != 0xffff {
-					t.Fatalf("the sum is %#x", sum(b[h.l4:]))
+				if got := binary.BigEndian.Uint16(b[at:]); got != open || checksum.Sum(b[h.l4:]) != 0xffff {
+					t.Fatalf("the sum is %#x", checksum.Sum(b[h.l4:]))
 				}
 				if !cut {
 					s.off.GSO, s.off.Size = GSONone, 0
@@ -292,7 +293,7 @@ func together(t *testing.T, most int, packets ...[]byte) (whole []*layers.IPv4) 
 		if len(b) > most {
 			t.Fatalf("a packet of %d bytes for a way of %d", len(b), most)
 		}
-		if hlen := int(b[0]&0xf) * 4; sum(b[:hlen]) != 0xffff {
+		if hlen := int(b[0]&0xf) * 4; checksum.Sum(b[:hlen]) != 0xffff {
 			t.Fatalf("header checksum: %x", b[:hlen])
 		}
 		ip := gopacket.NewPacket(bytes.Clone(b), layers.LayerTypeIPv4, gopacket.NoCopy).NetworkLayer().(*layers.IPv4)
@@ -411,7 +412,7 @@ func TestFragmentsOfFragments(t *testing.T) {
 	for i, b := range packets {
 		p, _ := gopacket.NewPacket(b, layers.LayerTypeIPv4, gopacket.Default).NetworkLayer().(*layers.IPv4)
 		switch {
-		case p == nil || len(b) > 600 || sum(b[:int(p.IHL)*4]) != 0xffff:
+		case p == nil || len(b) > 600 || checksum.Sum(b[:int(p.IHL)*4]) != 0xffff:
 			t.Fatalf("%x", b)
 		case int(p.FragOffset) != at || p.Flags != layers.IPv4MoreFragments || p.Id != 9:
 			t.Errorf("fragment %d: offset %d, want %d, %v", i, p.FragOffset, at, p.Flags)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 // handedOver passes frames from one gateway to another, as shards do.
@@ -179,7 +181,7 @@ func TestGuestWithoutOffloads(t *testing.T) {
 	f := udp(t, gwA, macA, ipA, ipB, 100)
 	want := bytes.Clone(f[ethLen:])
 	h, _ := parseIP(want)
-	binary.BigEndian.PutUint16(f[ethLen+h.l4+udpCheckAt:], fold(h.pseudo(want, h.total-h.l4)))
+	binary.BigEndian.PutUint16(f[ethLen+h.l4+udpCheckAt:], checksum.Fold(h.pseudo(want, h.total-h.l4)))
 	n.send(f, Offload{NeedsCsum: true, CsumStart: ethLen + ipv4Len, CsumOffset: udpCheckAt})
 	n.g.Deliver(func(*PortFrame) {})
 	if len(device.frames) != 1 || !bytes.Equal(device.frames[0][ethLen:], want) {

@@ -3,6 +3,8 @@ package gateway
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 // responder is the gateway as the guests of its ports see it, the only other host on the link. It
@@ -189,7 +191,7 @@ func putICMP(m []byte, kind, code uint8, rest uint32, quote []byte) {
 func finishICMP4(b []byte) {
 	m := b[ipv4Len:]
 	m[2], m[3] = 0, 0
-	binary.BigEndian.PutUint16(m[2:], ^sum(m))
+	binary.BigEndian.PutUint16(m[2:], ^checksum.Sum(m))
 }
 
 // icmpQuery reports whether an ICMP type is a query or an answer, not an error.

@@ -1,6 +1,10 @@
 package pathmtu
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
+)
 
 // Length is the number of bytes of a Probe's header, and the length of an answer.
 const Length = 32
@@ -45,22 +49,12 @@ func (p *Probe) Append(b []byte, length int) []byte {
 	binary.BigEndian.PutUint16(h[2:], uint16(length))
 	h[6] = 0x40 // may not be fragmented
 	h[8], h[9] = ttl, protocol
-	binary.BigEndian.PutUint16(h[10:], ^sum(h[:20])) // RFC 791 §3.1
+	binary.BigEndian.PutUint16(h[10:], ^checksum.Sum(h[:20])) // RFC 791 §3.1
 	binary.BigEndian.PutUint32(h[20:], magic)
 	h[24] = byte(p.Kind)
 	binary.BigEndian.PutUint16(h[26:], p.Size)
 	binary.BigEndian.PutUint32(h[28:], p.Round)
 	return b
-}
-
-// sum returns the one's complement sum of a header's 16-bit words.
-func sum(h []byte) uint16 {
-	var n uint32
-	for i := 0; i < len(h); i += 2 {
-		n += uint32(binary.BigEndian.Uint16(h[i:]))
-	}
-	n = n&0xffff + n>>16
-	return uint16(n + n>>16)
 }
 
 // IsProbe reports whether an opened packet of the gateway class is a probe, and not a guest's: it
@@ -71,7 +65,7 @@ func IsProbe(b []byte) bool {
 
 // Parse reads a probe. ok is false for any other packet. What fills a request up is not looked at.
 func Parse(b []byte) (p Probe, ok bool) {
-	if !IsProbe(b) || len(b) < Length || int(binary.BigEndian.Uint16(b[2:])) != len(b) || sum(b[:20]) != 0xffff ||
+	if !IsProbe(b) || len(b) < Length || int(binary.BigEndian.Uint16(b[2:])) != len(b) || checksum.Sum(b[:20]) != 0xffff ||
 		binary.BigEndian.Uint32(b[20:]) != magic {
 		return p, false
 	}

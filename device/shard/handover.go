@@ -174,7 +174,7 @@ func sentAt(now falcon.Time) uint32 { return uint32(uint64(now) * 1000 >> 17) }
 // ToPort implements gateway.Handover: it passes plain IP to a port of another shard.
 func (o *others) ToPort(shard uint8, from, function uint32, frame []byte, off gateway.Offload) bool {
 	h := handover.Header{Kind: handover.Plain, Flow: from, A: function}
-	putOffload(&h, off)
+	putOffload(h.Aux[:], off)
 	return o.give(int(shard), &h, frame)
 }
 
@@ -183,22 +183,26 @@ func (o *others) ToGroup(shard uint8, from, tenant uint32, frame []byte) bool {
 	return o.give(int(shard), &handover.Header{Kind: handover.Group, Flow: from, A: tenant}, frame)
 }
 
-// putOffload writes a frame's offload, the work that its sender left to others, into the header.
+// putOffload encodes a frame's offload, the work that its sender left to others, for another shard or
+// a tape.
 //
 //	GSO 8 | needs checksum 8 | size 16 | checksum begins 16 | its offset 16
-func putOffload(h *handover.Header, off gateway.Offload) {
-	h.Aux[0] = off.GSO
+func putOffload(b []byte, off gateway.Offload) {
+	_ = b[offloadLen-1]
+	b[0], b[1] = off.GSO, 0
 	if off.NeedsCsum {
-		h.Aux[1] = 1
+		b[1] = 1
 	}
-	binary.LittleEndian.PutUint16(h.Aux[2:], off.Size)
-	binary.LittleEndian.PutUint16(h.Aux[4:], off.CsumStart)
-	binary.LittleEndian.PutUint16(h.Aux[6:], off.CsumOffset)
+	binary.LittleEndian.PutUint16(b[2:], off.Size)
+	binary.LittleEndian.PutUint16(b[4:], off.CsumStart)
+	binary.LittleEndian.PutUint16(b[6:], off.CsumOffset)
 }
 
-func offloadOf(h *handover.Header) gateway.Offload {
+const offloadLen = 8
+
+func offloadOf(b []byte) gateway.Offload {
 	return gateway.Offload{
-		GSO: h.Aux[0], NeedsCsum: h.Aux[1] != 0, Size: binary.LittleEndian.Uint16(h.Aux[2:]),
-		CsumStart: binary.LittleEndian.Uint16(h.Aux[4:]), CsumOffset: binary.LittleEndian.Uint16(h.Aux[6:]),
+		GSO: b[0], NeedsCsum: b[1] != 0, Size: binary.LittleEndian.Uint16(b[2:]),
+		CsumStart: binary.LittleEndian.Uint16(b[4:]), CsumOffset: binary.LittleEndian.Uint16(b[6:]),
 	}
 }

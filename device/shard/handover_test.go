@@ -206,8 +206,8 @@ func TestOffloadCrosses(t *testing.T) {
 		{GSO: 0xff, NeedsCsum: true, Size: 0xfffe, CsumStart: 0xfdfc, CsumOffset: 0xfbfa},
 	} {
 		var h handover.Header
-		if putOffload(&h, off); offloadOf(&h) != off {
-			t.Errorf("%+v became %+v", off, offloadOf(&h))
+		if putOffload(h.Aux[:], off); offloadOf(h.Aux[:]) != off {
+			t.Errorf("%+v became %+v", off, offloadOf(h.Aux[:]))
 		}
 	}
 }

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -242,13 +241,10 @@ func (p *Player) fromPorts() {
 
 func unpackOffload(t *tape.Tape) gateway.Offload {
 	b := t.Bytes()
-	if len(b) != 8 {
+	if len(b) != offloadLen {
 		t.Differs("the recording has an offload of %d bytes", len(b))
 	}
-	return gateway.Offload{
-		GSO: b[0], NeedsCsum: b[1] != 0, Size: binary.LittleEndian.Uint16(b[2:]),
-		CsumStart: binary.LittleEndian.Uint16(b[4:]), CsumOffset: binary.LittleEndian.Uint16(b[6:]),
-	}
+	return offloadOf(b)
 }
 
 // lostRest is the end of a frame that its guest took away.

@@ -276,7 +276,7 @@ func (r *receiver) takeHanded(now falcon.Time) (some bool) {
 		case handover.Local:
 			r.receiveLocal(now, from, f)
 		case handover.Plain:
-			r.gw.FromShard(f.A, f.Data, offloadOf(&f.Header))
+			r.gw.FromShard(f.A, f.Data, offloadOf(f.Aux[:]))
 			o.lent = true
 		case handover.Group:
 			r.gw.GroupFromShard(f.Flow, f.A, f.Data)

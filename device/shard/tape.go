@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -64,7 +63,8 @@ func (s *Shard) tapeStep(k tape.Kind, now falcon.Time, in *thread.Input) {
 		f := &s.fromPorts[i]
 		f.Whole() // if not, the rest is lost, and the gateway drops the frame
 		t.PutUint(uint64(f.From.Function))
-		o := packOffload(f.Offload)
+		var o [offloadLen]byte
+		putOffload(o[:], f.Offload)
 		t.PutBytes(o[:])
 		lost := 0
 		if f.Rest != nil {
@@ -74,17 +74,6 @@ func (s *Shard) tapeStep(k tape.Kind, now falcon.Time, in *thread.Input) {
 		n, _ := frameHead(f.Frame, len(f.Frame)+lost)
 		t.PutPart(f.Frame, n)
 	}
-}
-
-func packOffload(off gateway.Offload) (b [8]byte) {
-	b[0] = off.GSO
-	if off.NeedsCsum {
-		b[1] = 1
-	}
-	binary.LittleEndian.PutUint16(b[2:], off.Size)
-	binary.LittleEndian.PutUint16(b[4:], off.CsumStart)
-	binary.LittleEndian.PutUint16(b[6:], off.CsumOffset)
-	return b
 }
 
 // tapeFrame sums a frame for the uplink: what is in front of its sealed part, and how long it is. What
@@ -631,7 +620,8 @@ func (s *Shard) tapePort(p *Port) {
 }
 
 func (p tapedPort) Write(parts [][]byte, off gateway.Offload) bool {
-	o := packOffload(off)
+	var o [offloadLen]byte
+	putOffload(o[:], off)
 	p.t.Out(tape.Ports, o[:])
 	if p.t.Active() {
 		total := 0

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 // plain returns a frame with a UDP datagram of payload bytes, of one flow, and its headers' length.
@@ -130,7 +132,7 @@ func TestHeaderChecksums(t *testing.T) {
 			t.Fatalf("%d bytes behind the last", n)
 		}
 		for i, f := range [][]byte{whole, cut} {
-			if ip := f[ethernetLen : ethernetLen+ipv4Len]; sum(0, ip)%0xffff != 0 {
+			if ip := f[ethernetLen : ethernetLen+ipv4Len]; checksum.Sum(ip)%0xffff != 0 {
 				t.Fatalf("frame %d: % x", i, ip)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 // A superframe stands for a run of UDP datagrams that have equal Ethernet, IP and UDP headers and
@@ -107,18 +109,18 @@ func putHeaders(vnet, b, first []byte, total, headers int) {
 	udpAt := headers - udpLen
 	ip, udp := b[ethernetLen:udpAt], b[udpAt:headers]
 	datagram := total - udpAt
-	var pseudo uint32 // sum of the pseudo header, not complemented
+	var pseudo uint16 // sum of the pseudo header, not complemented
 	if len(ip) == ipv4Len {
 		binary.BigEndian.PutUint16(ip[2:], uint16(total-ethernetLen))
 		ip[10], ip[11] = 0, 0
-		binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
-		pseudo = sum(0, ip[12:20])
+		binary.BigEndian.PutUint16(ip[10:], ^checksum.Sum(ip))
+		pseudo = checksum.Sum(ip[12:20])
 	} else {
 		binary.BigEndian.PutUint16(ip[4:], uint16(datagram))
-		pseudo = sum(0, ip[8:40])
+		pseudo = checksum.Sum(ip[8:40])
 	}
 	binary.BigEndian.PutUint16(udp[4:], uint16(datagram))
-	binary.BigEndian.PutUint16(udp[udpCheckAt:], fold(pseudo+unix.IPPROTO_UDP+uint32(datagram)))
+	binary.BigEndian.PutUint16(udp[udpCheckAt:], checksum.Fold(uint32(pseudo)+unix.IPPROTO_UDP+uint32(datagram)))
 	h := vnetHeader{
 		flags: unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, gsoType: gsoUDPL4, headerLen: uint16(headers),
 		gsoSize: uint16(len(first) - headers), csumStart: uint16(udpAt), csumOffset: udpCheckAt,
@@ -140,26 +142,13 @@ func Cut(dst, f []byte, segment, i int) int {
 	if len(ip) == ipv4Len {
 		binary.BigEndian.PutUint16(ip[2:], uint16(n-ethernetLen))
 		ip[10], ip[11] = 0, 0
-		binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
+		binary.BigEndian.PutUint16(ip[10:], ^checksum.Sum(ip))
 	} else {
 		binary.BigEndian.PutUint16(ip[4:], uint16(n-ethernetLen-ipv6Len))
 	}
 	binary.BigEndian.PutUint16(udp[4:], uint16(n-headers+udpLen))
 	udp[udpCheckAt], udp[udpCheckAt+1] = 0, 0
 	return n
-}
-
-// sum adds the 16-bit words of b; len(b) must be even.
-func sum(s uint32, b []byte) uint32 {
-	for ; len(b) >= 2; b = b[2:] {
-		s += uint32(b[0])<<8 | uint32(b[1])
-	}
-	return s
-}
-
-func fold(s uint32) uint16 {
-	s = s>>16 + s&0xffff
-	return uint16(s>>16 + s)
 }
 
 // inspect describes a frame that came with a virtio-net header. It refuses a kind of superframe

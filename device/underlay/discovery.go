@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 const (
@@ -156,8 +158,7 @@ func sum6(b []byte, src, dst [16]byte) uint16 {
 	copy(pseudo[:], src[:])
 	copy(pseudo[16:], dst[:])
 	binary.BigEndian.PutUint32(pseudo[32:], uint32(len(b)))
-	s := uint32(sum(pseudo[:])) + uint32(sum(b))
-	return uint16(s>>16 + s&0xffff)
+	return checksum.Fold(uint32(checksum.Sum(pseudo[:])) + uint32(checksum.Sum(b)))
 }
 
 // inputND learns from neighbour discovery, and answers solicitations for our own address only.

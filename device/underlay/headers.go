@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 const (
@@ -83,7 +85,7 @@ func (h *ipv4) put(b []byte, total int) {
 	b[10], b[11] = 0, 0
 	copy(b[12:], h.src[:])
 	copy(b[16:], h.dst[:])
-	binary.BigEndian.PutUint16(b[10:], ^sum(b[:ipv4Len]))
+	binary.BigEndian.PutUint16(b[10:], ^checksum.Sum(b[:ipv4Len]))
 }
 
 // parseIPv4 checks the header at the start of b and returns it with the bytes between header and
@@ -98,24 +100,13 @@ func parseIPv4(b []byte) (h ipv4, payload []byte, err error) {
 		return h, nil, errIPHeader
 	case hlen > total || total > len(b):
 		return h, nil, errIPShort
-	case sum(b[:hlen]) != 0xffff:
+	case checksum.Sum(b[:hlen]) != 0xffff:
 		return h, nil, errIPChecksum
 	case binary.BigEndian.Uint16(b[6:])&maskFrag != 0:
 		return h, nil, errIPFragment
 	}
 	h = ipv4{tos: b[1], ttl: b[8], protocol: b[9], src: [4]byte(b[12:16]), dst: [4]byte(b[16:20])}
 	return h, b[hlen:total], nil
-}
-
-// sum returns the ones' complement sum of RFC 1071; over a header with a correct checksum it is
-// 0xffff. len(b) must be even.
-func sum(b []byte) uint16 {
-	var s uint32
-	for ; len(b) >= 2; b = b[2:] {
-		s += uint32(b[0])<<8 | uint32(b[1])
-	}
-	s = s>>16 + s&0xffff
-	return uint16(s>>16 + s)
 }
 
 // hostAddr reports whether a may be the source of a packet from another host.
@@ -223,6 +214,5 @@ func MarkCE(frame []byte) bool {
 // adjust updates a checksum for a changed word (RFC 1624 §3).
 func adjust(check []byte, before, after uint16) {
 	s := uint32(^binary.BigEndian.Uint16(check)) + uint32(^before) + uint32(after)
-	s = s>>16 + s&0xffff
-	binary.BigEndian.PutUint16(check, ^uint16(s>>16+s))
+	binary.BigEndian.PutUint16(check, ^checksum.Fold(s))
 }

@@ -5,28 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
-
-	"pgregory.net/rapid"
 )
-
-// TestSumOfWords: the sum is that of RFC 1071 §1, for any carries.
-func TestSumOfWords(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		word := rapid.SampledFrom([]uint16{0, 1, 2, 0x7fff, 0x8000, 0xfffd, 0xfffe, 0xffff})
-		words := rapid.SliceOfN(word, 0, 40).Draw(t, "words")
-		var b []byte
-		want := uint32(0)
-		for _, w := range words {
-			b = binary.BigEndian.AppendUint16(b, w)
-			if want += uint32(w); want > 0xffff {
-				want -= 0xffff
-			}
-		}
-		if got := sum(b); uint32(got) != want {
-			t.Fatalf("%#x, want %#x", got, want)
-		}
-	})
-}
 
 // A marked frame is delivered with CE and is otherwise unchanged.
 func TestMarkCE(t *testing.T) {

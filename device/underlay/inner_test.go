@@ -11,6 +11,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"pgregory.net/rapid"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 func TestInner(t *testing.T) {
@@ -35,7 +37,7 @@ func TestInner(t *testing.T) {
 	}
 	packet[9] = 17
 	packet[10], packet[11] = 0, 0
-	binary.BigEndian.PutUint16(packet[10:], ^sum(packet[:20]))
+	binary.BigEndian.PutUint16(packet[10:], ^checksum.Sum(packet[:20]))
 	if _, _, err := ParseInner(packet); err != ErrInnerProtocol {
 		t.Errorf("UDP inside: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/falcon-vnic/vnic/internal/allocs"
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 const second = int64(1_000_000_000)
@@ -89,7 +90,7 @@ func TestResolveThenSend(t *testing.T) {
 		}
 		f[15] |= ecnCE // a router marks it and repairs the checksum
 		binary.BigEndian.PutUint16(f[24:], 0)
-		binary.BigEndian.PutUint16(f[24:], ^sum(f[14:34]))
+		binary.BigEndian.PutUint16(f[24:], ^checksum.Sum(f[14:34]))
 		if d, v := b.Input(0, f); v != Deliver || !d.CE {
 			t.Fatalf("marked: %v %+v", v, d)
 		}
@@ -190,7 +191,7 @@ func TestInputDrops(t *testing.T) {
 	introduce(t, 0, a, b)
 	fix := func(f []byte) {
 		binary.BigEndian.PutUint16(f[24:], 0)
-		binary.BigEndian.PutUint16(f[24:], ^sum(f[14:34]))
+		binary.BigEndian.PutUint16(f[24:], ^checksum.Sum(f[14:34]))
 	}
 	ipByte := func(i int, v byte) func([]byte) { return func(f []byte) { f[14+i] = v; fix(f) } }
 	for name, tc := range map[string]struct {
@@ -243,7 +244,7 @@ func TestIPOptionsAreSkipped(t *testing.T) {
 	ip.put(f[ethLen:], 24+udpLen+4)
 	f[ethLen] = 0x46
 	f[24], f[25] = 0, 0
-	binary.BigEndian.PutUint16(f[24:], ^sum(f[14:38]))
+	binary.BigEndian.PutUint16(f[24:], ^checksum.Sum(f[14:38]))
 	binary.BigEndian.PutUint16(f[ethLen+26:], 1000)
 	binary.BigEndian.PutUint16(f[ethLen+28:], udpLen+4)
 	if d, v := b.Input(0, f); v != Deliver || len(d.Payload) != 4 {

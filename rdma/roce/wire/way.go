@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"net/netip"
 
+	"github.com/falcon-vnic/vnic/internal/checksum"
 	"github.com/falcon-vnic/vnic/rdma/ib"
 )
 
@@ -89,22 +90,7 @@ func (w *Way) putIPv4(b []byte) {
 	copy(b[12:], s[:])
 	copy(b[16:], d[:])
 	b[10], b[11] = 0, 0
-	binary.BigEndian.PutUint16(b[10:], ^sum(0, b[:ipv4Len]))
-}
-
-// sum adds b to the internet checksum (RFC 1071) of the preceding data.
-func sum(before uint32, b []byte) uint16 {
-	x := uint64(before)
-	for ; len(b) >= 4; b = b[4:] {
-		x += uint64(binary.BigEndian.Uint32(b))
-	}
-	for i, v := range b {
-		x += uint64(v) << (8 * (3 - i))
-	}
-	for x > 0xffff {
-		x = x>>16 + x&0xffff
-	}
-	return uint16(x)
+	binary.BigEndian.PutUint16(b[10:], ^checksum.Sum(b[:ipv4Len]))
 }
 
 // checksummed reports whether the UDP checksum of a packet whose UDP header is at ip is correct or
@@ -118,7 +104,7 @@ func checksummed(b []byte, ip int) bool {
 	if ip != ipv4Len {
 		addresses = b[8:ipv6Len]
 	}
-	return sum(uint32(sum(Protocol+uint32(len(u)), addresses)), u) == 0xffff
+	return checksum.Fold(Protocol+uint32(len(u))+uint32(checksum.Sum(addresses))+uint32(checksum.Sum(u))) == 0xffff
 }
 
 func (w *Way) putIPv6(b []byte) {

@@ -210,9 +210,9 @@ func TestFieldsChecked(t *testing.T) {
 			"UDP too short":              {true, true, set16(ip+4, uint16(all-ip-1)), ErrUDP},
 			"no multiple of four":        {true, true, longer(2), ErrUDP},
 			"longer by a multiple of it": {true, true, longer(4), nil},
-			"a UDP checksum":             {true, true, checksum(ip, 0), nil},
-			"a wrong UDP checksum":       {true, true, checksum(ip, 1), ErrUDP},
-			"another wrong one":          {true, true, checksum(ip, 0x8000), ErrUDP},
+			"a UDP checksum":             {true, true, withChecksum(ip, 0), nil},
+			"a wrong UDP checksum":       {true, true, withChecksum(ip, 1), ErrUDP},
+			"another wrong one":          {true, true, withChecksum(ip, 0x8000), ErrUDP},
 		} {
 			if v6 && !c.v6 || !v6 && !c.v4 {
 				continue
@@ -226,8 +226,8 @@ func TestFieldsChecked(t *testing.T) {
 	}
 }
 
-// checksum makes a packet's UDP checksum (RFC 768, RFC 8200 §8.1), wrong by some bits.
-func checksum(ip int, wrong uint16) func([]byte) []byte {
+// withChecksum makes a packet's UDP checksum (RFC 768, RFC 8200 §8.1), wrong by some bits.
+func withChecksum(ip int, wrong uint16) func([]byte) []byte {
 	return func(b []byte) []byte {
 		pseudo := append([]byte{}, b[8:ipv6Len]...)
 		if ip == ipv4Len {
