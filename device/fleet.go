@@ -43,6 +43,7 @@ type fleet struct {
 	client *etcd.Client
 	id     string // of this run of the NIC
 	told   chan struct{}
+	due    chan struct{} // another certificate may be needed
 
 	taking sync.Mutex // while a function is taken: what becomes of it is not known yet
 
@@ -62,24 +63,23 @@ type fleet struct {
 func newFleet(cfg *config.Config, l *links, log *slog.Logger) *fleet {
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails (crypto/rand)
-	f := &fleet{cfg: cfg, links: l, log: log, id: hex.EncodeToString(id), told: make(chan struct{}, 1), problems: map[string]string{}, self: directory.Self{Name: cfg.CM.Name}}
+	f := &fleet{cfg: cfg, links: l, log: log, id: hex.EncodeToString(id), told: make(chan struct{}, 1), due: make(chan struct{}, 1), problems: map[string]string{}, self: directory.Self{Name: cfg.CM.Name}}
 	e := cfg.Directory.Etcd
 	f.client = etcd.New(etcd.Config{Endpoints: e.Endpoints, Prefix: e.Prefix, Name: cfg.CM.Name, TLS: l.clientTLS, Log: log, Changed: f.apply})
 	return f
 }
 
-// certificate returns the NIC's present certificate.
-func (l *links) certificate() tls.Certificate {
+// identity returns the NIC's present identity.
+func (l *links) identity() *cmlink.Identity {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.self.TLSCertificate()
+	return l.self
 }
 
 // clientTLS returns how to speak to etcd with the NIC's present certificate.
 func (l *links) clientTLS() *tls.Config {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return etcd.TLS(l.self.TLSCertificate(), l.self.Roots())
+	is := l.identity()
+	return etcd.TLS(is.TLSCertificate(), is.Roots())
 }
 
 // announced says that the NIC's functions have changed. It never waits: the core calls it.
@@ -106,7 +106,7 @@ func (f *fleet) run(ctx context.Context) {
 			}
 		}
 	})
-	announcing.Go(func() { renewals(ctx, func() *x509.Certificate { return f.links.certificate().Leaf }, f.askForRenewal) })
+	announcing.Go(func() { renewals(ctx, f.untilRenewal, f.due, f.askForRenewal) })
 	f.announced()
 	if err := f.client.Run(ctx); err != nil { // the configuration's check knows the same rules
 		f.log.Error("directory: not used", "err", err)
@@ -127,7 +127,11 @@ func (f *fleet) announce(ctx context.Context) {
 	f.self.Functions, f.self.Held = offered, held
 	untaken := f.untaken
 	f.mu.Unlock()
-	f.client.Record(directory.Host{Instance: f.id, Underlay: place(&f.cfg.Uplink).String(), CM: f.cfg.CM.Listen.String(), Version: Version, Functions: offered, Problems: untaken})
+	is := f.links.identity()
+	f.client.Record(directory.Host{
+		Instance: f.id, Underlay: place(&f.cfg.Uplink).String(), CM: f.cfg.CM.Listen.String(), Version: Version, Functions: offered,
+		Authority: is.Authority(), Authorities: is.Authorities(), Problems: untaken,
+	})
 	f.client.Look(ctx, f.apply)
 }
 
@@ -183,7 +187,7 @@ func (f *fleet) apply(v *directory.View) {
 		f.announced() // whoever moves the function waits for it
 	}
 	f.mu.Unlock()
-	if err := errors.Join(f.takeRevoked(v), f.takeCertificate(v)); err != nil {
+	if err := errors.Join(f.takeCertificate(v), f.takeAuthority(v)); err != nil {
 		problems["certificates"] = err.Error()
 	}
 	f.report(v, len(peers)-len(left), refused, problems)
@@ -236,33 +240,50 @@ func (f *fleet) take(t *directory.Taken) error {
 // renewPause is the least time between two requests for another certificate.
 const renewPause = 5 * time.Second
 
-// untilRenewal returns when half of the life of a certificate is over.
-func untilRenewal(leaf *x509.Certificate) time.Duration {
+// untilRenewal returns when the NIC needs another certificate: at once if its authority is being replaced.
+func (f *fleet) untilRenewal() time.Duration {
+	is := f.links.identity()
+	if is.Outdated() {
+		return 0
+	}
+	return untilHalf(is.TLSCertificate().Leaf)
+}
+
+// untilHalf returns when half of the life of a certificate is over.
+func untilHalf(leaf *x509.Certificate) time.Duration {
 	return time.Until(leaf.NotAfter.Add(-max(leaf.NotAfter.Sub(leaf.NotBefore)-cmlink.ClockSkew, 0) / 2))
 }
 
-// renewals calls ask when half of the life of the present certificate is over, and again and again until
-// there is another one. It looks once an hour, since a clock may be set.
-func renewals(ctx context.Context, present func() *x509.Certificate, ask func(context.Context)) {
+// renewals calls ask when another certificate is needed, and again and again until there is one. It looks
+// when it is told, and once an hour, since a clock may be set.
+func renewals(ctx context.Context, until func() time.Duration, told <-chan struct{}, ask func(context.Context)) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
 		select {
 		case <-wait.C:
+		case <-told:
 		case <-ctx.Done():
 			return
 		}
-		if untilRenewal(present()) <= 0 {
+		if until() <= 0 {
 			ask(ctx)
 		}
-		wait.Reset(min(max(untilRenewal(present()), renewPause), time.Hour))
+		wait.Reset(min(max(until(), renewPause), time.Hour))
 	}
 }
 
-// askForRenewal asks for another certificate, with a key that is made here.
+// askForRenewal asks for another certificate, with a key that is made here. Asked again, it has the same
+// key: the answer to any of the requests will do.
 func (f *fleet) askForRenewal(ctx context.Context) {
-	key, text, err := cmlink.NewKey()
+	f.mu.Lock()
+	key, text := f.renewing, f.keyPEM
+	f.mu.Unlock()
 	var csr []byte
+	var err error
+	if key == nil {
+		key, text, err = cmlink.NewKey()
+	}
 	if err == nil {
 		csr, err = x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 	}
@@ -275,7 +296,7 @@ func (f *fleet) askForRenewal(ctx context.Context) {
 		err = f.client.Put(limited, directory.RenewKey(directory.Prefix(f.cfg.Directory.Etcd.Prefix), f.cfg.CM.Name), string(csr))
 	}
 	if err != nil {
-		f.log.Warn("directory: no other certificate was asked for", "err", err, "ends", f.links.certificate().Leaf.NotAfter)
+		f.log.Warn("directory: no other certificate was asked for", "err", err, "ends", f.links.identity().Ends())
 	}
 }
 
@@ -294,24 +315,45 @@ func (f *fleet) takeCertificate(v *directory.View) error {
 	if err := cmlink.Replace(f.cfg.CM.Identity, f.cfg.CM.Name, []byte(cert), text); err != nil {
 		return fmt.Errorf("another certificate is there and cannot be written to cm.identity: %w", err)
 	}
+	f.mu.Lock()
+	f.renewing, f.keyPEM = nil, nil
+	f.mu.Unlock()
+	return f.reidentify()
+}
+
+// reidentify uses what is in cm.identity now.
+func (f *fleet) reidentify() error {
 	is, err := f.links.newIdentity()
 	if err != nil || is == nil {
 		return err
 	}
 	f.links.use(is)
 	f.client.Redial()
-	f.mu.Lock()
-	f.renewing, f.keyPEM = nil, nil
-	f.mu.Unlock()
-	f.log.Info("directory: the NIC has another certificate", "ends", is.Ends())
+	f.announced() // the record says whom the NIC trusts
+	select {
+	case f.due <- struct{}{}:
+	default:
+	}
+	f.log.Info("directory: the NIC has another certificate, or other authorities", "ends", is.Ends(), "authorities", is.Authorities())
 	return nil
 }
 
-// takeRevoked writes the fleet's list of revoked certificates to cm.identity, where the links watch it.
-func (f *fleet) takeRevoked(v *directory.View) error {
+// takeAuthority writes the fleet's authorities to cm.identity, and its list of revoked certificates, which
+// the links watch.
+func (f *fleet) takeAuthority(v *directory.View) error {
 	a, err := v.Authority()
-	if err != nil || a.Revoked == "" {
-		return nil // the fleet has no such list yet
+	if err != nil {
+		return nil // the fleet has none yet
+	}
+	changed, err := cmlink.TakeRoots(f.cfg.CM.Identity, f.cfg.CM.Name, []byte(a.Roots), a.Signature)
+	if err == nil && changed {
+		err = f.reidentify()
+	}
+	if err != nil {
+		return fmt.Errorf("the fleet's authorities are not taken: %w", err)
+	}
+	if a.Revoked == "" {
+		return nil
 	}
 	if err := cmlink.TakeRevoked(f.cfg.CM.Identity, []byte(a.Revoked)); err != nil {
 		return fmt.Errorf("the list of revoked certificates is not taken: %w", err)

@@ -34,7 +34,7 @@ func TestACertificateIsRenewedAtHalfItsLife(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go renewals(ctx, leaf.Load, func(context.Context) {
+		go renewals(ctx, func() time.Duration { return untilHalf(leaf.Load()) }, nil, func(context.Context) {
 			mu.Lock()
 			defer mu.Unlock()
 			if asked = append(asked, time.Since(began)); signs {

@@ -99,21 +99,32 @@ func NewKey() (*ecdsa.PrivateKey, []byte, error) {
 	return k, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 }
 
+// Pool returns the authority alone as one that is trusted.
+func (a *Authority) Pool() *x509.CertPool { return authorities{a.cert}.pool() }
+
 // Roots returns the certificates that are trusted where this authority is, as PEM.
 func (a *Authority) Roots() ([]byte, error) { return os.ReadFile(filepath.Join(a.dir, "ca.pem")) }
 
-// RevokeSerials adds certificates to the authority's list of revoked ones, and returns the list, as PEM.
-func (a *Authority) RevokeSerials(old []byte, serials ...*big.Int) ([]byte, error) {
-	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: a.cert.NotAfter}
+// Revoke adds certificates, if any, to a list of revoked ones, and returns the list, signed by this
+// authority, as PEM. The old list is PEM, too; none: there is none yet.
+func (a *Authority) Revoke(old []byte, serials ...*big.Int) ([]byte, error) {
+	var was *x509.RevocationList
 	if len(old) > 0 {
 		block, _ := pem.Decode(old)
 		if block == nil {
 			return nil, errors.New("the list of revoked certificates is no PEM")
 		}
-		was, err := x509.ParseRevocationList(block.Bytes)
-		if err != nil {
+		var err error
+		if was, err = x509.ParseRevocationList(block.Bytes); err != nil {
 			return nil, err
 		}
+	}
+	return a.revoked(was, serials...)
+}
+
+func (a *Authority) revoked(was *x509.RevocationList, serials ...*big.Int) ([]byte, error) {
+	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: a.cert.NotAfter}
+	if was != nil {
 		list.Number.Add(was.Number, list.Number)
 		list.RevokedCertificateEntries = was.RevokedCertificateEntries
 	}
@@ -121,7 +132,10 @@ func (a *Authority) RevokeSerials(old []byte, serials ...*big.Int) ([]byte, erro
 		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: s, RevocationTime: time.Now()})
 	}
 	der, err := x509.CreateRevocationList(rand.Reader, list, a.cert, a.key)
-	return pem.EncodeToMemory(&pem.Block{Type: pemRevoked, Bytes: der}), err
+	if err != nil {
+		return nil, fmt.Errorf("list of revoked certificates: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemRevoked, Bytes: der}), nil
 }
 
 // Replace writes another certificate of a NIC, with its key, in place of the one in a folder.
@@ -139,26 +153,19 @@ func Replace(dir, name string, cert, key []byte) error {
 	return nil
 }
 
-// TakeRevoked writes a list of revoked certificates to a folder, if it is of the authority there and
+// TakeRevoked writes a list of revoked certificates to a folder, if it is of an authority there and
 // another one than the one that is there.
 func TakeRevoked(dir string, list []byte) error {
 	path := revokedPath(dir)
 	if was, err := os.ReadFile(path); err == nil && bytes.Equal(was, list) {
 		return nil
 	}
-	ca, err := readCertificate(filepath.Join(dir, "ca.pem"))
+	caPath, _ := caPaths(dir)
+	trusted, err := readAuthorities(caPath)
 	if err != nil {
 		return err
 	}
-	block, _ := pem.Decode(list)
-	if block == nil || block.Type != pemRevoked {
-		return errors.New("it is no list of revoked certificates")
-	}
-	is, err := x509.ParseRevocationList(block.Bytes)
-	if err == nil {
-		err = is.CheckSignatureFrom(ca)
-	}
-	if err != nil {
+	if _, err := trusted.parseRevoked(list); err != nil {
 		return err
 	}
 	return replaceFile(path, list, 0o644)
@@ -177,4 +184,4 @@ func replaceFile(path string, b []byte, mode os.FileMode) error {
 func (id *Identity) TLSCertificate() tls.Certificate { return id.cert }
 
 // Roots returns the authorities that the NIC trusts.
-func (id *Identity) Roots() *x509.CertPool { return id.roots }
+func (id *Identity) Roots() *x509.CertPool { return id.trusted.pool() }

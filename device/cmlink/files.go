@@ -59,15 +59,20 @@ func revokedPath(dir string) string { return filepath.Join(dir, "ca.crl") }
 
 const pemRevoked = "X509 CRL"
 
-func loadPair(certPath, keyPath string) (tls.Certificate, error) {
-	st, err := os.Stat(keyPath)
+// readKey reads a key that nobody else can read.
+func readKey(path string) ([]byte, error) {
+	st, err := os.Stat(path)
 	if err != nil {
-		return tls.Certificate{}, err
+		return nil, err
 	}
 	if st.Mode().Perm()&0o077 != 0 {
-		return tls.Certificate{}, fmt.Errorf("%s has mode %04o, others can use the key: chmod 600 %s", keyPath, st.Mode().Perm(), keyPath)
+		return nil, fmt.Errorf("%s has mode %04o, others can use the key: chmod 600 %s", path, st.Mode().Perm(), path)
 	}
-	key, err := os.ReadFile(keyPath)
+	return os.ReadFile(path)
+}
+
+func loadPair(certPath, keyPath string) (tls.Certificate, error) {
+	key, err := readKey(keyPath)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -109,12 +114,29 @@ func howToGet(dir, name string) string {
 	return fmt.Sprintf("copy ca.pem, host-%[1]s.pem and host-%[1]s.key from where ca.key is; for the first NIC of all, make them: vnic keys init --dir %[2]s %[1]s", name, dir)
 }
 
-// loadCA reads the certificate and the key that Init left in dir.
+// loadCA reads the authority of dir that signs: its key is ca.key, its certificate in ca.pem.
 func loadCA(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	certPath, keyPath := caPaths(dir)
-	pair, err := loadPair(certPath, keyPath)
+	return loadAuthority(certPath, keyPath)
+}
+
+func loadAuthority(certPath, keyPath string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	text, err := readKey(keyPath)
+	var list authorities
+	if err == nil {
+		list, err = readAuthorities(certPath)
+	}
 	if err != nil {
 		return nil, nil, explainFile(err, "--dir has to be the folder that `vnic keys init` made, with the authority's key, which no NIC needs")
+	}
+	var pair tls.Certificate
+	for _, c := range list {
+		if pair, err = tls.X509KeyPair(encode(c), text); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s and %s are no pair of certificate and key (%w)", certPath, filepath.Base(keyPath), err)
 	}
 	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
 		return nil, nil, fmt.Errorf("%s has expired on %s, and what it signs would be refused: make a new authority in another folder (`vnic keys init`), and give each NIC its files of there",
@@ -172,8 +194,89 @@ func readCertificate(path string) (*x509.Certificate, error) {
 	return cert, nil
 }
 
+// maxAuthorities bounds the authorities in ca.pem. There are two while one replaces the other.
+const maxAuthorities = 8
+
+// authorities are the certificates in ca.pem. The first one is that which signs.
+type authorities []*x509.Certificate
+
+func readAuthorities(path string) (authorities, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	list, err := parseAuthorities(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return list, nil
+}
+
+func parseAuthorities(b []byte) (list authorities, err error) {
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("a %s in it, which is no certificate", block.Type)
+		}
+		if len(list) == maxAuthorities {
+			return nil, fmt.Errorf("more than %d authorities in it", maxAuthorities)
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	if len(list) == 0 {
+		return nil, errors.New("no certificate in it")
+	}
+	return list, nil
+}
+
+func encode(list ...*x509.Certificate) (b []byte) {
+	for _, c := range list {
+		b = append(b, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return b
+}
+
+func (a authorities) pool() *x509.CertPool {
+	roots := x509.NewCertPool()
+	for _, ca := range a {
+		roots.AddCert(ca)
+	}
+	return roots
+}
+
+// of returns the authority that signed a certificate; nil: none of these.
+func (a authorities) of(cert *x509.Certificate) *x509.Certificate {
+	for _, ca := range a {
+		if cert.CheckSignatureFrom(ca) == nil {
+			return ca
+		}
+	}
+	return nil
+}
+
+// parseRevoked reads a list of revoked certificates that one of the authorities signed.
+func (a authorities) parseRevoked(b []byte) (*x509.RevocationList, error) {
+	block, _ := pem.Decode(b)
+	if block == nil || block.Type != pemRevoked {
+		return nil, errors.New("no list of revoked certificates")
+	}
+	list, err := x509.ParseRevocationList(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	for _, ca := range a {
+		if err = list.CheckSignatureFrom(ca); err == nil {
+			return list, nil
+		}
+	}
+	return nil, err
+}
+
 // revokedList reads the folder's list of revoked certificates, or returns nil if there is none.
-func revokedList(dir string, ca *x509.Certificate) (*x509.RevocationList, error) {
+func revokedList(dir string, trusted authorities) (*x509.RevocationList, error) {
 	path := revokedPath(dir)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,14 +285,7 @@ func revokedList(dir string, ca *x509.Certificate) (*x509.RevocationList, error)
 	if err != nil {
 		return nil, explainFile(err, "")
 	}
-	block, _ := pem.Decode(b)
-	if block == nil || block.Type != pemRevoked {
-		return nil, fmt.Errorf("%s: no list of revoked certificates", path)
-	}
-	list, err := x509.ParseRevocationList(block.Bytes)
-	if err == nil {
-		err = list.CheckSignatureFrom(ca)
-	}
+	list, err := trusted.parseRevoked(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

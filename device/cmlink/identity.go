@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -52,29 +53,42 @@ func compareNames(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 
-// Identity is the certificate of a NIC, and the CA that it trusts.
+// Identity is the certificate of a NIC, and the authorities that it trusts.
 type Identity struct {
-	Name   string
-	Domain string
-	cert   tls.Certificate
-	roots  *x509.CertPool
-
-	dir string            // folder with the list of revoked certificates, which is signed by
-	ca  *x509.Certificate // the CA
+	Name    string
+	Domain  string
+	cert    tls.Certificate
+	ca      *x509.Certificate // the authority that signed cert
+	trusted authorities
+	dir     string // folder with the list of revoked certificates
 }
 
 // URI returns the identity in its certificate.
 func (id *Identity) URI() string { return URI(id.Domain, id.Name) }
 
-// Same reports whether both are the same certificate and CA.
+// Same reports whether both are the same certificate, and trust the same authorities.
 func (id *Identity) Same(other *Identity) bool {
-	return id.cert.Leaf.Equal(other.cert.Leaf) && id.ca.Equal(other.ca)
+	return id.cert.Leaf.Equal(other.cert.Leaf) && slices.EqualFunc(id.trusted, other.trusted, (*x509.Certificate).Equal)
+}
+
+// Outdated reports whether the NIC's certificate is of an authority that is being replaced.
+func (id *Identity) Outdated() bool { return !id.ca.Equal(id.trusted[0]) }
+
+// Authority returns the serial number of the authority that signed the NIC's certificate.
+func (id *Identity) Authority() string { return fmt.Sprintf("%x", id.ca.SerialNumber) }
+
+// Authorities returns the serial numbers of the authorities that the NIC trusts.
+func (id *Identity) Authorities() (list []string) {
+	for _, ca := range id.trusted {
+		list = append(list, fmt.Sprintf("%x", ca.SerialNumber))
+	}
+	return list
 }
 
 // Again reads the identity again from where it came from.
 func (id *Identity) Again() (*Identity, error) { return Load(id.dir, id.Name) }
 
-// Ends returns when the NIC's certificate expires, or the CA's if that is sooner.
+// Ends returns when the NIC's certificate expires, or that of its authority if that is sooner.
 func (id *Identity) Ends() time.Time {
 	ends := id.cert.Leaf.NotAfter
 	if id.ca != nil && id.ca.NotAfter.Before(ends) {
@@ -101,12 +115,11 @@ func Load(dir, name string) (*Identity, error) {
 		return nil, explainFile(err, howToGet(dir, name))
 	}
 	caPath, _ := caPaths(dir)
-	ca, err := readCertificate(caPath)
+	trusted, err := readAuthorities(caPath)
 	if err != nil {
 		return nil, explainFile(err, "copy ca.pem from where `vnic keys init` was run")
 	}
-	id := &Identity{Name: name, cert: pair, roots: x509.NewCertPool(), dir: dir, ca: ca}
-	id.roots.AddCert(ca)
+	id := &Identity{Name: name, cert: pair, ca: trusted.of(pair.Leaf), trusted: trusted, dir: dir}
 	uri, err := identityOf(pair.Leaf)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", certPath, err)
@@ -122,18 +135,19 @@ func Load(dir, name string) (*Identity, error) {
 	if err := id.checkRevoked(pair.Leaf); err != nil {
 		return nil, fmt.Errorf("%s: %w", certPath, err)
 	}
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: id.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-		return nil, fmt.Errorf("%s: %w; %s", certPath, err, id.remedy(err))
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: id.Roots(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+		return nil, fmt.Errorf("%s: %w; %s", certPath, err, id.remedy())
 	}
 	return id, nil
 }
 
 // remedy says what to do about a certificate of this NIC that does not verify.
-func (id *Identity) remedy(err error) string {
+func (id *Identity) remedy() string {
 	now := time.Now()
 	leaf := id.cert.Leaf
-	var stranger x509.UnknownAuthorityError
 	switch {
+	case id.ca == nil:
+		return fmt.Sprintf("the ca.pem beside it is of another authority: copy ca.pem, host-%[1]s.pem and host-%[1]s.key from one folder of `vnic keys`; if the authority was replaced there, renew this identity first (`vnic keys renew %[1]s`)", id.Name)
 	case now.After(id.ca.NotAfter):
 		return fmt.Sprintf("the authority (ca.pem) has expired on %s, and every NIC's identity with it: make a new one in another folder (`vnic keys init`), and give each NIC its files of there",
 			id.ca.NotAfter.Format(time.DateOnly))
@@ -142,8 +156,6 @@ func (id *Identity) remedy(err error) string {
 			leaf.NotAfter.Format(time.DateOnly), id.Name)
 	case now.Before(leaf.NotBefore) || now.Before(id.ca.NotBefore):
 		return fmt.Sprintf("it is not valid yet, and this machine's clock says %s: set the clock", now.UTC().Format(time.DateTime))
-	case errors.As(err, &stranger):
-		return fmt.Sprintf("the ca.pem beside it is of another authority: copy ca.pem, host-%[1]s.pem and host-%[1]s.key from one folder of `vnic keys init`", id.Name)
 	}
 	return "use a certificate that `vnic keys` made"
 }
@@ -156,13 +168,25 @@ func identityOf(c *x509.Certificate) (string, error) {
 	return c.URIs[0].String(), nil
 }
 
+// errDropped means that the authority that signed a certificate is trusted no more.
+var errDropped = fmt.Errorf("%w: its certificate is of an authority that is trusted no more", ErrIdentity)
+
+// stillGood returns whether a certificate that was good is revoked, or of an authority that is trusted no
+// more.
+func (id *Identity) stillGood(cert *x509.Certificate) error {
+	if id.dir != "" && id.trusted.of(cert) == nil {
+		return errDropped
+	}
+	return id.checkRevoked(cert)
+}
+
 // checkRevoked reads the present list, so a running NIC obeys a new one (Link.watchRevoked). If the
 // list cannot be read, no peer is accepted, but links that are up stay up.
 func (id *Identity) checkRevoked(cert *x509.Certificate) error {
 	if id.dir == "" {
 		return nil // the identity is in memory only
 	}
-	list, err := revokedList(id.dir, id.ca)
+	list, err := revokedList(id.dir, id.trusted)
 	if err != nil {
 		return err
 	}
@@ -198,8 +222,8 @@ func verify(id *Identity, chain []*x509.Certificate, usage x509.ExtKeyUsage, acc
 	if len(chain) == 0 {
 		return fmt.Errorf("%w: no certificate", ErrIdentity)
 	}
-	// The CA signs hosts directly, so no intermediates are taken.
-	opts := x509.VerifyOptions{Roots: id.roots, KeyUsages: []x509.ExtKeyUsage{usage}}
+	// Authorities sign hosts directly, so no intermediates are taken.
+	opts := x509.VerifyOptions{Roots: id.Roots(), KeyUsages: []x509.ExtKeyUsage{usage}}
 	if _, err := chain[0].Verify(opts); err != nil {
 		return fmt.Errorf("%w: %w", ErrIdentity, err)
 	}

@@ -37,9 +37,21 @@ func Init(dir, domain string, names []string) error {
 	if err := refuseExisting(dir, names, caCert, caKey); err != nil {
 		return err
 	}
+	ca, key, err := newAuthority(domain)
+	if err != nil {
+		return err
+	}
+	if err := writePair(caCert, caKey, ca.Raw, key); err != nil {
+		return err
+	}
+	return issueAll(dir, domain, names, ca, key)
+}
+
+// newAuthority makes the certificate and the key of an authority.
+func newAuthority(domain string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("CA key: %w", err)
+		return nil, nil, fmt.Errorf("CA key: %w", err)
 	}
 	now := time.Now()
 	tmpl := &x509.Certificate{
@@ -54,16 +66,10 @@ func Init(dir, domain string, names []string) error {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
 	if err != nil {
-		return fmt.Errorf("CA certificate: %w", err)
+		return nil, nil, fmt.Errorf("CA certificate: %w", err)
 	}
 	ca, err := x509.ParseCertificate(der)
-	if err != nil {
-		return fmt.Errorf("CA certificate: %w", err)
-	}
-	if err := writePair(caCert, caKey, der, key); err != nil {
-		return err
-	}
-	return issueAll(dir, domain, names, ca, key)
+	return ca, key, err
 }
 
 // Add makes certificates for further NICs with the CA that Init made in dir.

@@ -73,8 +73,14 @@ func New(cfg Config, h Handler) (*Link, error) {
 	return l, nil
 }
 
-// Use makes sessions that begin from now on use another certificate of this NIC.
-func (l *Link) Use(id *Identity) { l.shared.identity.Store(id) }
+// Use makes sessions that begin from now on use another certificate of this NIC, and ends those with
+// peers whose certificate is of an authority that it trusts no more.
+func (l *Link) Use(id *Identity) {
+	l.shared.identity.Store(id)
+	for _, p := range l.all() {
+		p.checkCertificate()
+	}
+}
 
 // Set adds a peer, or changes the address of one: if this NIC dialed it, it does so again.
 func (l *Link) Set(c Peer) error {
@@ -261,7 +267,7 @@ func (l *Link) watchRevoked() {
 		}
 		last = is
 		for _, p := range l.all() {
-			p.checkRevoked()
+			p.checkCertificate()
 		}
 	}
 }

@@ -274,10 +274,10 @@ func TestIdentityIsChecked(t *testing.T) {
 		dialerRefuses    bool
 	}{
 		"dialer of another CA": {dialer: func(c *Config) {
-			*c = Config{Identity: &Identity{Name: "1", Domain: "lab", cert: fake1.cert, roots: c.Identity.roots}, Peers: c.Peers}
+			*c = Config{Identity: &Identity{Name: "1", Domain: "lab", cert: fake1.cert, trusted: c.Identity.trusted}, Peers: c.Peers}
 		}},
 		"acceptor of another CA": {acceptor: func(c *Config) {
-			c.Identity = &Identity{Name: "2", Domain: "lab", cert: fake2.cert, roots: c.Identity.roots}
+			c.Identity = &Identity{Name: "2", Domain: "lab", cert: fake2.cert, trusted: c.Identity.trusted}
 		}, dialerRefuses: true},
 		"acceptor has another name":       {acceptor: func(c *Config) { c.Identity = identity(t, "3") }, dialerRefuses: true},
 		"dialer is no peer":               {acceptor: func(c *Config) { c.Peers = nil }},

@@ -103,19 +103,21 @@ func (p *peer) leave() {
 	time.AfterFunc(lingerTime, p.cancel)
 }
 
-// checkRevoked ends the session if the peer's certificate is revoked.
-func (p *peer) checkRevoked() {
+// checkCertificate ends the session if the peer's certificate is revoked, or is of an authority that is
+// trusted no more.
+func (p *peer) checkCertificate() {
 	p.mu.Lock()
 	s := p.session
 	p.mu.Unlock()
 	if s == nil {
 		return
 	}
-	if err := p.shared.identity.Load().checkRevoked(s.cert); errors.Is(err, ErrRevoked) {
-		if msg := p.shared.cfg.Farewell; msg != nil {
-			_ = s.conn.SetWriteDeadline(time.Now().Add(farewellTime))
-			_, _ = s.conn.Write(appendFrame(nil, msg))
-		}
+	err := p.shared.identity.Load().stillGood(s.cert)
+	if msg := p.shared.cfg.Farewell; msg != nil && errors.Is(err, ErrRevoked) {
+		_ = s.conn.SetWriteDeadline(time.Now().Add(farewellTime))
+		_, _ = s.conn.Write(appendFrame(nil, msg))
+	}
+	if errors.Is(err, ErrRevoked) || errors.Is(err, errDropped) {
 		s.end(err)
 	}
 }
@@ -413,7 +415,7 @@ func (p *peer) serve(s *session) {
 		s.end(errDialedAgain)
 	}
 	p.mu.Unlock()
-	p.checkRevoked() // since the handshake
+	p.checkCertificate() // since the handshake
 	p.shared.handler.PeerUp(p.ID)
 	p.shared.cfg.Log.Info("connection management: link up", "peer", p.Name, "remote", s.conn.RemoteAddr())
 

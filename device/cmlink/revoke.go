@@ -1,13 +1,11 @@
 package cmlink
 
 import (
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -22,58 +20,51 @@ func Revoke(dir, name string) error {
 	if err != nil {
 		return explainFile(err, "what is revoked is a certificate; copy the NIC's here, where ca.key is")
 	}
-	ca, key, err := loadCA(dir)
+	a, err := OpenAuthority(dir)
 	if err != nil {
 		return err
 	}
-	if ca.KeyUsage&x509.KeyUsageCRLSign == 0 {
-		caCert, _ := caPaths(dir)
-		return fmt.Errorf("%s was made by a vnic that knew no revocation: make new identities in another folder (`vnic keys init`)", caCert)
+	caPath, _ := caPaths(dir)
+	if a.cert.KeyUsage&x509.KeyUsageCRLSign == 0 {
+		return fmt.Errorf("%s was made by a vnic that knew no revocation: make new identities in another folder (`vnic keys init`)", caPath)
 	}
-	old, err := revokedList(dir, ca)
+	trusted, err := readAuthorities(caPath)
 	if err != nil {
 		return err
 	}
-	tmpl := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: ca.NotAfter}
-	if old != nil {
-		tmpl.Number.Add(old.Number, tmpl.Number)
-		tmpl.RevokedCertificateEntries = old.RevokedCertificateEntries
+	old, err := revokedList(dir, trusted)
+	if err != nil {
+		return err
 	}
 	if isRevoked(old, cert) {
 		return fmt.Errorf("the certificate of NIC %s is revoked already", name)
 	}
-	tmpl.RevokedCertificateEntries = append(tmpl.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: cert.SerialNumber, RevocationTime: time.Now()})
-	der, err := x509.CreateRevocationList(rand.Reader, tmpl, ca, key)
+	list, err := a.revoked(old, cert.SerialNumber)
 	if err != nil {
-		return fmt.Errorf("list of revoked certificates: %w", err)
-	}
-	// Written under another name first, so that no NIC reads half a list.
-	path := revokedPath(dir)
-	temp := path + ".new"
-	if err := os.WriteFile(temp, pem.EncodeToMemory(&pem.Block{Type: pemRevoked, Bytes: der}), 0o644); err != nil {
 		return err
 	}
-	return os.Rename(temp, path)
+	return replaceFile(revokedPath(dir), list, 0o644)
 }
 
 // Described describes a certificate in a folder.
 type Described struct {
 	File     string    `json:"file"`
-	Identity string    `json:"identity"` // "" for the CA
+	Identity string    `json:"identity"` // "" for an authority
 	Serial   string    `json:"serial"`
 	Expires  time.Time `json:"expires"`
 	Key      bool      `json:"key"` // its private key is in the folder too
 	Revoked  bool      `json:"revoked"`
+	Outdated bool      `json:"outdated"` // it is of another authority than the one that signs now
 }
 
-// Describe lists the certificates of a folder, the CA first.
+// Describe lists the certificates of a folder, the authorities first, of these the one that signs.
 func Describe(dir string) (list []Described, err error) {
-	caPath, _ := caPaths(dir)
-	ca, err := readCertificate(caPath)
+	caPath, caKey := caPaths(dir)
+	trusted, err := readAuthorities(caPath)
 	if err != nil {
 		return nil, explainFile(err, "--dir has to be a folder of identities; `vnic keys init` makes one")
 	}
-	revoked, err := revokedList(dir, ca)
+	revoked, err := revokedList(dir, trusted)
 	if err != nil {
 		return nil, err
 	}
@@ -81,20 +72,28 @@ func Describe(dir string) (list []Described, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range append([]string{caPath}, paths...) {
+	add := func(path, key string, c *x509.Certificate) *Described {
+		_, err := os.Stat(key)
+		list = append(list, Described{File: filepath.Base(path), Serial: fmt.Sprintf("%x", c.SerialNumber), Expires: c.NotAfter, Key: err == nil, Revoked: isRevoked(revoked, c)})
+		return &list[len(list)-1]
+	}
+	for i, ca := range trusted {
+		key := caKey
+		if i > 0 {
+			key = nextKey(dir)
+		}
+		add(caPath, key, ca)
+	}
+	for _, path := range paths {
 		c, err := readCertificate(path)
 		if err != nil {
 			return nil, err
 		}
-		d := Described{File: filepath.Base(path), Serial: fmt.Sprintf("%x", c.SerialNumber), Expires: c.NotAfter, Revoked: isRevoked(revoked, c)}
-		if path != caPath {
-			if d.Identity, err = identityOf(c); err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
+		d := add(path, strings.TrimSuffix(path, ".pem")+".key", c)
+		if d.Identity, err = identityOf(c); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		_, err = os.Stat(path[:len(path)-len(".pem")] + ".key")
-		d.Key = err == nil
-		list = append(list, d)
+		d.Outdated = trusted.of(c) != trusted[0]
 	}
 	return list, nil
 }

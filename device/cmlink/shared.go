@@ -81,8 +81,8 @@ func remedyFor(err error) string {
 		return "it stays out; to let it in again, make it another identity (`vnic keys add`)"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "the certificate's time is over, or has not begun by this machine's clock: `vnic keys show` there says when it ends"
-	case errors.As(err, &stranger):
-		return "its certificate is of another authority: both NICs need files of one `vnic keys init`, ca.pem among them"
+	case errors.As(err, &stranger), errors.Is(err, errDropped):
+		return "its certificate is of another authority: both NICs need files of one `vnic keys init`, ca.pem among them; if the authority was replaced, one of the two has the old files"
 	case errors.Is(err, ErrIdentity):
 		return "compare peers[] here with cm.name and the identity there (`vnic keys show`)"
 	case alerted(err):

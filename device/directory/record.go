@@ -72,7 +72,9 @@ type Host struct {
 	Version   string     `json:"version"`
 	Functions []Function `json:"functions"`
 
-	Problems map[string]string `json:"problems,omitempty"` // functions that were moved here and that it could not take: why
+	Authority   string            `json:"authority,omitempty"`   // that signed the certificate it uses: serial number
+	Authorities []string          `json:"authorities,omitempty"` // that it trusts
+	Problems    map[string]string `json:"problems,omitempty"`    // functions that were moved here and that it could not take: why
 }
 
 // Function is a function of a host with the addresses that peers reach it by.
@@ -110,8 +112,9 @@ type Taken struct {
 
 // Authority is what the fleet trusts.
 type Authority struct {
-	Roots   string `json:"roots"`   // certificates, PEM
-	Revoked string `json:"revoked"` // list of revoked certificates, PEM; "": none
+	Roots     string `json:"roots"`               // certificates, PEM; the first one signs
+	Signature []byte `json:"signature,omitempty"` // of Roots, by one that was trusted before; none: they are the first
+	Revoked   string `json:"revoked"`             // list of revoked certificates, PEM; "": none
 }
 
 // Encode returns the text of a record.

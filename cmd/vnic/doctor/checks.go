@@ -94,7 +94,7 @@ var checks = []check{
 			ends := time.Unix(int64(n.counters["cmlink.certificate_ends"]), 0)
 			return when(n.counters["cmlink.certificate_ends"] != 0 && ends.Before(s.now.Add(soon)), n.socket, "the certificate that it uses, or the authority's, ends on %s", ends.Format(time.DateOnly))
 		})...)
-	}, "vnic keys renew for a host's and vnic reload; new identities for all when it is the authority's (vnic keys show)"},
+	}, "vnic keys renew for a host's and vnic reload; vnic keys authority when it is the authority's (vnic keys show)"},
 	{"mtu", "MTUs on the way to peers", func(s *seen) []wrong {
 		list := s.each(func(f *file) (list []wrong) {
 			u := &f.cfg.Uplink

@@ -150,30 +150,11 @@ func (f *folder) revokeCertificate(ctx context.Context, k *clientv3.Client, name
 	if err != nil {
 		return err
 	}
-	key := directory.AuthorityKey(f.is.Prefix)
-	for {
-		r, err := k.Get(ctx, key)
-		if err != nil {
-			return err
-		}
-		if len(r.Kvs) == 0 {
-			return errors.New("the fleet has no authority: vnic fleet init")
-		}
-		is, err := directory.ParseAuthority(r.Kvs[0].Value)
-		if err != nil {
-			return err
-		}
-		list, err := a.RevokeSerials([]byte(is.Revoked), cert.SerialNumber)
-		if err != nil {
-			return err
-		}
+	return f.changeAuthority(ctx, k, func(is *directory.Authority) error {
+		list, err := a.Revoke([]byte(is.Revoked), cert.SerialNumber)
 		is.Revoked = string(list)
-		done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", r.Kvs[0].ModRevision)).Then(
-			clientv3.OpPut(key, directory.Encode(is)), clientv3.OpDelete(directory.CertKey(f.is.Prefix, name))).Commit()
-		if err != nil || done.Succeeded {
-			return err
-		}
-	}
+		return err
+	}, clientv3.OpDelete(directory.CertKey(f.is.Prefix, name)))
 }
 
 const moveLong = `Moves a function with its addresses to another host: FUNCTION is HOST/pf0.vf1 or

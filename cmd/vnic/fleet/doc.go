@@ -4,6 +4,7 @@
 //	grant ─▶ grants/NAME, a user for the host, a token        watch --sign: signs for whoever has one
 //	join: token ─▶ request ─▶ signed certificate
 //	allow, revoke, move ─▶ grants                              hosts, functions, watch ◀─ everything
+//	authority next, switch, drop ─▶ the authorities that all trust
 //
 // What a host reads and what it may write is etcd's to hold, by roles; who has what is decided by
 // package directory, in each NIC and here alike.

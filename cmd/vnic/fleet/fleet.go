@@ -39,7 +39,7 @@ const requestTime = 10 * time.Second
 // Command returns `vnic fleet`.
 func Command() *cobra.Command {
 	fleet := &cobra.Command{Use: "fleet", Short: "hosts that find each other by etcd: who is in, what each may have, and where functions are"}
-	fleet.AddCommand(initCommand(), grantCommand(), joinCommand(), allowCommand(), revokeCommand(), moveCommand(), hostsCommand(), functionsCommand(), watchCommand(), statusCommand())
+	fleet.AddCommand(initCommand(), grantCommand(), joinCommand(), allowCommand(), revokeCommand(), moveCommand(), authorityCommand(), hostsCommand(), functionsCommand(), watchCommand(), statusCommand())
 	return fleet
 }
 
@@ -86,6 +86,15 @@ func (f *folder) tls(user string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the certificate of %s: %w", user, err)
 	}
+	roots, err := f.roots()
+	if err != nil {
+		return nil, err
+	}
+	return etcd.TLS(pair, roots), nil
+}
+
+// roots returns the authorities of the folder.
+func (f *folder) roots() (*x509.CertPool, error) {
 	roots := x509.NewCertPool()
 	b, err := os.ReadFile(f.path("ca.pem"))
 	if err != nil {
@@ -94,7 +103,7 @@ func (f *folder) tls(user string) (*tls.Config, error) {
 	if !roots.AppendCertsFromPEM(b) {
 		return nil, fmt.Errorf("%s: no certificate in it", f.path("ca.pem"))
 	}
-	return etcd.TLS(pair, roots), nil
+	return roots, nil
 }
 
 // dial returns a client of etcd with the certificate of one of the folder's users.

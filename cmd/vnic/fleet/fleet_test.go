@@ -113,13 +113,9 @@ func (w *world) fails(want string, args ...string) {
 func (w *world) signs(life time.Duration) *lines {
 	out := &lines{}
 	ctx, cancel := context.WithCancel(context.Background())
-	k, err := w.dial(userRoot)
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	var done sync.WaitGroup
-	done.Go(func() { _ = (&watcher{folder: &w.folder, k: k, sign: true, life: life, out: out}).run(ctx) })
-	w.t.Cleanup(func() { cancel(); done.Wait(); _ = k.Close() })
+	done.Go(func() { _ = (&watcher{folder: &w.folder, user: userRoot, sign: true, life: life, out: out}).run(ctx) })
+	w.t.Cleanup(func() { cancel(); done.Wait() })
 	return out
 }
 

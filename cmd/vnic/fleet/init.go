@@ -114,8 +114,23 @@ func (f *folder) make(endpoints []string, domain, prefix string) error {
 	if err != nil {
 		return err
 	}
+	if err := f.certificates(a, false); err != nil {
+		return err
+	}
+	for i := range f.is.Endpoints {
+		if err := f.writeMember(i, memberName(i)); err != nil {
+			return err
+		}
+	}
+	return writeFile(f.path("fleet.json"), []byte(directory.Encode(f.is)+"\n"), 0o644)
+}
+
+func memberName(i int) string { return fmt.Sprint("etcd-", i+1) }
+
+// certificates makes those of operators and of etcd's members that are missing; anew: all of them.
+func (f *folder) certificates(a *cmlink.Authority, anew bool) error {
 	for _, user := range []string{userRoot, userOperator} {
-		if err := f.issue(a, user, cmlink.Subject{Common: user, Life: operatorLife}); err != nil {
+		if err := f.issue(a, user, cmlink.Subject{Common: user, Life: operatorLife}, anew); err != nil {
 			return err
 		}
 	}
@@ -124,20 +139,16 @@ func (f *folder) make(endpoints []string, domain, prefix string) error {
 		if err != nil {
 			return err
 		}
-		name := fmt.Sprint("etcd-", i+1)
-		if err := f.issue(a, name, cmlink.Subject{Common: name, At: u.Hostname(), Life: operatorLife}); err != nil {
-			return err
-		}
-		if err := f.writeMember(i, name); err != nil {
+		if err := f.issue(a, memberName(i), cmlink.Subject{Common: memberName(i), At: u.Hostname(), Life: operatorLife}, anew); err != nil {
 			return err
 		}
 	}
-	return writeFile(f.path("fleet.json"), []byte(directory.Encode(f.is)+"\n"), 0o644)
+	return nil
 }
 
-// issue makes a certificate with its key, unless it is there.
-func (f *folder) issue(a *cmlink.Authority, name string, s cmlink.Subject) error {
-	if _, err := os.Stat(f.path(name + ".pem")); err == nil {
+// issue makes a certificate with its key, unless it is there and not to be made anew.
+func (f *folder) issue(a *cmlink.Authority, name string, s cmlink.Subject, anew bool) error {
+	if _, err := os.Stat(f.path(name + ".pem")); err == nil && !anew {
 		return nil
 	}
 	cert, key, err := a.Issue(s)

@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -228,12 +230,7 @@ in go on until their certificates end.`,
 			if err := f.open(); err != nil {
 				return err
 			}
-			k, err := f.dial(user)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			w := &watcher{folder: &f, k: k, sign: sign, life: life, out: cmd.OutOrStdout()}
+			w := &watcher{folder: &f, user: user, sign: sign, life: life, out: cmd.OutOrStdout()}
 			return w.run(cmd.Context())
 		},
 	}
@@ -245,11 +242,13 @@ in go on until their certificates end.`,
 
 type watcher struct {
 	*folder
-	k    *clientv3.Client
+	user string
+	k    *clientv3.Client // while it watches
 	sign bool
 	life time.Duration
 	out  io.Writer
 
+	next    int64 // revision from which the tree is watched again; 0: the present one
 	refused uint64
 }
 
@@ -260,6 +259,9 @@ func (w *watcher) run(ctx context.Context) error {
 		err := w.watch(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if errors.Is(err, errOthers) {
+			continue
 		}
 		if !told {
 			w.say(change{Error: etcd.Explain(err).Error()})
@@ -273,9 +275,15 @@ func (w *watcher) run(ctx context.Context) error {
 	return nil
 }
 
-func (w *watcher) watch(ctx context.Context) error {
+// watch watches until that fails, or the fleet has other authorities: then the folder has other
+// certificates.
+func (w *watcher) watch(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if w.k, err = w.dial(w.user); err != nil {
+		return err
+	}
+	defer func() { _ = w.k.Close() }()
 	limited, done := context.WithTimeout(ctx, requestTime)
 	defer done()
 	r, err := w.k.Get(limited, directory.Aside(w.is.Prefix), clientv3.WithPrefix())
@@ -290,7 +298,8 @@ func (w *watcher) watch(ctx context.Context) error {
 		w.handle(ctx, string(kv.Key), kv.Value)
 	}
 	leader := clientv3.WithRequireLeader(ctx)
-	tree := w.k.Watch(leader, w.is.Prefix, clientv3.WithPrefix(), clientv3.WithRev(r.Header.Revision+1))
+	tree := w.k.Watch(leader, w.is.Prefix, clientv3.WithPrefix(), clientv3.WithRev(cmp.Or(w.next, r.Header.Revision+1)))
+	w.next = 0
 	aside := w.k.Watch(leader, directory.Aside(w.is.Prefix), clientv3.WithPrefix(), clientv3.WithRev(r.Header.Revision+1))
 	for {
 		var x clientv3.WatchResponse
@@ -314,9 +323,17 @@ func (w *watcher) watch(ctx context.Context) error {
 			if e.Type == clientv3.EventTypePut {
 				w.handle(ctx, key, e.Kv.Value)
 			}
+			if key == directory.AuthorityKey(w.is.Prefix) {
+				w.next = e.Kv.ModRevision + 1
+			}
+		}
+		if w.next > 0 {
+			return errOthers
 		}
 	}
 }
+
+var errOthers = errors.New("the fleet has other authorities")
 
 // handle signs what a key asks for.
 func (w *watcher) handle(ctx context.Context, key string, value []byte) {

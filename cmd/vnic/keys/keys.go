@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -38,7 +37,7 @@ Existing files are never overwritten.`,
 	initKeys.Flags().StringVar(&dir, "dir", "keys", "folder to write to")
 	initKeys.Flags().StringVar(&domain, "domain", "lab", "name shared by NICs that trust this authority")
 	cli.JSONFlag(initKeys.Flags(), &asJSON)
-	keys.AddCommand(initKeys, addKeysCommand(), renewKeysCommand(), showKeysCommand(), revokeKeysCommand(), rotateKeysCommand())
+	keys.AddCommand(initKeys, addKeysCommand(), renewKeysCommand(), showKeysCommand(), revokeKeysCommand(), authorityCommand(), rotateKeysCommand())
 	return keys
 }
 
@@ -117,10 +116,19 @@ func showKeysCommand() *cobra.Command {
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "FILE\tIDENTITY\tEXPIRES\tDAYS\tKEY\tSTATE")
-			for _, d := range list {
-				who, key, state := cmp.Or(d.Identity, "the authority"), "here", "good"
+			for i, d := range list {
+				who, key, state := d.Identity, "here", "good"
 				if !d.Key {
 					key = "elsewhere"
+				}
+				switch {
+				case who != "":
+				case i == 0:
+					who = "the authority"
+				case d.Key:
+					who = "the next authority"
+				default:
+					who = "an authority that signs no more"
 				}
 				left := time.Until(d.Expires)
 				switch {
@@ -128,6 +136,8 @@ func showKeysCommand() *cobra.Command {
 					state = "revoked"
 				case left < 0:
 					state = "expired"
+				case d.Outdated:
+					state = "to be renewed"
 				}
 				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", d.File, who, d.Expires.Format(time.DateOnly), int(left.Hours()/24), key, state)
 			}
@@ -171,6 +181,54 @@ the revoked NIC's link, connections and keys end there, and it is not let in aga
 type revoked struct {
 	Name string `json:"name"`
 	List string `json:"list"` // file
+}
+
+const authorityLong = `Replaces the authority of a folder while NICs use it, in three steps. After each, the
+hosts get the files that have changed, and vnic reload on each takes them over:
+
+  next     makes the next authority beside the present one.   copy ca.pem
+  switch   has it sign from now on; then renew each identity   copy ca.crl, if there is
+           (vnic keys renew).                                  one, and the identities
+  drop     takes the old one out.                              copy ca.pem
+
+Between two steps all hosts must have what the first one changed: a NIC trusts what is
+in its ca.pem. Links stay as they are; drop ends those that still rest on the old
+authority, and they come up again by the new identities.`
+
+func authorityCommand() *cobra.Command {
+	authority := &cobra.Command{Use: "authority", Short: "replace the authority while NICs use it", Long: authorityLong}
+	for _, step := range []struct {
+		name, short, said string
+		do                func(dir string) error
+	}{
+		{"next", "make the next authority, which does not sign yet", "NICs that have the new ca.pem trust both; then: vnic keys authority switch", cmlink.Next},
+		{"switch", "have the next authority sign from now on", "now renew each identity (vnic keys renew), and copy it and ca.crl, if there is one; then: vnic keys authority drop", cmlink.Switch},
+		{"drop", "take out all authorities but the one that signs", "NICs that have the new ca.pem trust it alone", cmlink.Drop},
+	} {
+		var dir string
+		var asJSON bool
+		cmd := &cobra.Command{
+			Use: step.name, Short: step.short, Args: cli.Arguments(0, 0),
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				if err := step.do(dir); err != nil {
+					return err
+				}
+				if asJSON {
+					list, err := cmlink.Describe(dir)
+					if err != nil {
+						return err
+					}
+					return cli.PrintJSON(cmd.OutOrStdout(), list)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", filepath.Join(dir, "ca.pem"), step.said)
+				return nil
+			},
+		}
+		cmd.Flags().StringVar(&dir, "dir", "keys", "folder with ca.pem and ca.key")
+		cli.JSONFlag(cmd.Flags(), &asJSON)
+		authority.AddCommand(cmd)
+	}
+	return authority
 }
 
 func printIdentities(cmd *cobra.Command, names []string, domain, dir string, asJSON bool) error {

@@ -93,6 +93,35 @@ func TestKeysAreRenewed(t *testing.T) {
 	keys("NIC 2 has no identity to be renewed", "renew", "--dir", dir, "2")
 }
 
+// TestAnAuthorityIsReplacedInThreeSteps: each step says what comes next, one that is not due is refused, and
+// vnic keys show says which authority signs and what is to be renewed.
+func TestAnAuthorityIsReplacedInThreeSteps(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	keys := func(want string, args ...string) {
+		t.Helper()
+		if out, errs, _ := vnictest.Run(t, append(append([]string{"keys"}, args...), "--dir", dir)...); !strings.Contains(strings.Join(strings.Fields(out+errs), " "), want) {
+			t.Errorf("keys %v: %s%s, want %q", args, out, errs, want)
+		}
+	}
+	keys("1: vnic://site/host/1", "init", "--domain", "site", "1", "2")
+	keys("one authority, which signs: make the next one first", "authority", "switch")
+	keys("then: vnic keys authority switch", "authority", "next")
+	keys("ca.pem the next authority", "show")
+	keys("one is being replaced already", "authority", "next")
+	keys("then: vnic keys authority drop", "authority", "switch")
+	keys("elsewhere good host-1.pem vnic://site/host/1", "show")
+	keys("here to be renewed host-2.pem", "show")
+	keys("host-1.pem is of the authority that would be dropped", "authority", "drop")
+	keys("2: vnic://site/host/2", "renew", "1", "2")
+	keys("trust it alone", "authority", "drop")
+	keys("3: vnic://site/host/3", "add", "3")
+	out, _, _ := vnictest.Run(t, "keys", "show", "--dir", dir, "--json")
+	var list []cmlink.Described
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 4 || !list[0].Key || list[1].Outdated || list[3].Outdated {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // TestKeysBelongToTheOwnerOfTheirFolder: a NIC that runs as another user can read the keys that
 // root made for it, but not the authority's key.
 func TestKeysBelongToTheOwnerOfTheirFolder(t *testing.T) {

@@ -107,7 +107,7 @@ func Why(ctx context.Context, err error, endpoints []string, c *tls.Config) erro
 		if bad != nil {
 			continue
 		}
-		reason := shake(ctx, u.Host, c)
+		reason := Shake(ctx, u.Host, c)
 		if reason == nil {
 			return err
 		}
@@ -116,8 +116,8 @@ func Why(ctx context.Context, err error, endpoints []string, c *tls.Config) erro
 	return found
 }
 
-// shake does a TLS handshake, and waits for a while for the server to refuse it.
-func shake(ctx context.Context, at string, c *tls.Config) error {
+// Shake does a TLS handshake with a member, and waits for a while for it to be refused.
+func Shake(ctx context.Context, at string, c *tls.Config) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	conn, err := (&tls.Dialer{Config: c}).DialContext(ctx, "tcp", at)
