@@ -80,6 +80,10 @@ func Broken(clause abi.Clause, b []byte, err error) *Breach { return &Breach{cla
 // faster than the shard works waits in its own channel.
 const maxRequests = 256
 
+// leaveTime is how long a hello waits for a function that another driver has. If that driver was
+// killed, the end of its stream is read about now: streams are read side by side.
+const leaveTime = 300 * time.Millisecond
+
 // Session connects a driver with its function, from its hello until it leaves.
 // Its channel opens it, puts the driver's requests into it, and closes it.
 type Session struct {
@@ -114,20 +118,33 @@ func Open(nic NIC, g Guest, from Key, attachment string, m *abi.Hello, ch Channe
 	}, s.breach)
 	s.in = inbox.NewMailbox(shard.Inbox(), maxRequests, s.b.handle)
 	s.in.Merge = mergeDoorbell
-	var st abi.Status
-	var why string
-	if err := shard.Do(func(falcon.Time) { s.f, st, why = shard.Attach(s.b, number) }); err != nil {
+	var err error
+	if s.f, err = attach(shard, s.b, number); err != nil {
 		return nil, err
 	}
-	if st != abi.StatusOK {
-		return nil, &Refusal{st, why}
-	}
 	s.unwatch = g.Watch(s.memory)
-	if err := s.listen(); err != nil { // before the answer: the driver may ring after that
+	if err = s.listen(); err != nil { // before the answer: the driver may ring after that
 		s.Close(nil)
 		return nil, err
 	}
 	return s, nil
+}
+
+// attach gives b the function that its driver asks for. It waits for a driver that is leaving.
+func attach(shard Shard, b *Binding, number uint32) (f *Device, err error) {
+	var st abi.Status
+	var why string
+	for end := time.Now().Add(leaveTime); ; time.Sleep(leaveTime / 100) {
+		if err := shard.Do(func(falcon.Time) { f, st, why = shard.Attach(b, number) }); err != nil {
+			return nil, err
+		}
+		switch {
+		case st == abi.StatusOK:
+			return f, nil
+		case st != abi.StatusBusy || time.Now().After(end):
+			return nil, &Refusal{st, why}
+		}
+	}
 }
 
 // chosen returns the number of the function that a driver asks for. A driver that came by a

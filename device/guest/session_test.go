@@ -1,10 +1,13 @@
 package guest
 
 import (
+	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -125,4 +128,40 @@ func TestTheOldestSilentChannelMakesRoom(t *testing.T) {
 	if !s.greet(all[0]) { // it ended by itself, not to make room
 		t.Error("one that is not served any more made room")
 	}
+}
+
+// TestTheFunctionOfAKilledDriverIsThatOfTheNext: who starts a program again at once is not told that
+// the one before has the function. A function that stays busy is refused after a moment.
+func TestTheFunctionOfAKilledDriverIsThatOfTheNext(t *testing.T) {
+	for busyFor, want := range map[time.Duration]abi.Status{0: abi.StatusOK, leaveTime / 2: abi.StatusOK, time.Hour: abi.StatusBusy} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &leftShard{until: time.Now().Add(busyFor)}
+			f, err := attach(s, &Binding{}, 1)
+			st := abi.StatusOK
+			if no := (*Refusal)(nil); errors.As(err, &no) {
+				st = no.Status
+			}
+			if st != want || (f != nil) != (want == abi.StatusOK) {
+				t.Errorf("busy for %v: %v", busyFor, err)
+			}
+		})
+	}
+}
+
+// leftShard is a shard whose one function has a driver until some time.
+type leftShard struct {
+	Shard
+	until time.Time
+}
+
+func (*leftShard) Do(f func(falcon.Time)) error {
+	f(0)
+	return nil
+}
+
+func (s *leftShard) Attach(*Binding, uint32) (*Device, abi.Status, string) {
+	if time.Now().Before(s.until) {
+		return nil, abi.StatusBusy, "another driver has it"
+	}
+	return new(Device), abi.StatusOK, ""
 }
