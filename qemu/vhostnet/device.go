@@ -123,8 +123,7 @@ func (p *Port) start(i int, c virtqueue.Config, features uint64) (err error) {
 		p.header = shortHeaderLen
 	}
 	p.sort()
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer p.survive()
+	defer p.survive(debug.SetPanicOnFault(true))
 	switch {
 	case i%2 == 0:
 		q.ring.Quiet() // the port looks for buffers when it has a frame

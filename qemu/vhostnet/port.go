@@ -150,8 +150,7 @@ func (p *Port) Wake() {
 		return
 	}
 	p.awake = true
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer p.survive()
+	defer p.survive(debug.SetPanicOnFault(true))
 	for _, q := range p.tx {
 		q.ring.Quiet()
 	}
@@ -163,8 +162,7 @@ func (p *Port) Arm() (waiting bool) {
 	if !p.awake {
 		return false
 	}
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer p.survive()
+	defer p.survive(debug.SetPanicOnFault(true))
 	for _, q := range p.tx {
 		waiting = q.ring.Arm() || waiting
 	}
@@ -185,8 +183,7 @@ func (p *Port) Settle() {
 	if p.rests.n != 0 {
 		p.Return()
 	}
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer p.survive()
+	defer p.survive(debug.SetPanicOnFault(true))
 	for _, q := range p.rings {
 		if q != nil && q.ring != nil {
 			p.show(q)
@@ -211,12 +208,16 @@ func (p *Port) show(q *queue) {
 	}
 }
 
-// survive is deferred by functions that access guest memory: it turns a fault into a failure of the
-// port.
-func (p *Port) survive() {
-	if err := virtqueue.Recovered(recover()); err != nil {
-		p.fail(err)
+// survive is deferred by functions that access guest memory, as
+//
+//	defer p.survive(debug.SetPanicOnFault(true))
+//
+// It turns a fault into a failure of the port. before is what SetPanicOnFault returned.
+func (p *Port) survive(before bool) {
+	if r := recover(); r != nil {
+		p.fail(virtqueue.Recovered(r))
 	}
+	debug.SetPanicOnFault(before)
 }
 
 // fail stops all rings until the guest's driver starts again. It keeps the position of each ring

@@ -11,8 +11,7 @@ import (
 // too short for an Ethernet header are dropped, and count as work of the turn too. Read copies only
 // the beginning of a long frame; its rest stays in guest memory until Return.
 func (p *Port) Read(b []byte) (n int, rest *Rest, o Offload) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer p.survive()
+	defer p.survive(debug.SetPanicOnFault(true))
 	dropped := false
 	for range p.tx {
 		for {
@@ -165,8 +164,7 @@ func (r *Rest) Fetch() bool {
 }
 
 func (r *Rest) fetch() {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer r.from.survive()
+	defer r.from.survive(debug.SetPanicOnFault(true))
 	at := 0
 	for _, s := range r.segs {
 		at += copy(r.room[at:], s)
@@ -181,8 +179,7 @@ func (r *Rest) taken() { r.segs, r.gone = nil, true }
 // fetches each Rest that is still in guest memory.
 func (p *Port) Return() {
 	p.reading = readWork
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer p.survive()
+	defer p.survive(debug.SetPanicOnFault(true))
 	for i := 0; i < p.rests.n; i++ { // the list is empty after a fetch that faulted
 		p.rests.list[i].Fetch()
 	}

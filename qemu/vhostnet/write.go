@@ -29,8 +29,7 @@ func (p *Port) Takes(o Offload) bool {
 // Write writes a frame, the concatenation of parts, to the guest. It returns false if the guest has
 // no room for the frame, which is then dropped and counted.
 func (p *Port) Write(parts [][]byte, o Offload) (ok bool) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer p.survive()
+	defer p.survive(debug.SetPanicOnFault(true))
 	return p.give(parts, o)
 }
 
@@ -43,8 +42,7 @@ func (p *Port) WriteWith(head []byte, rest *Rest, o Offload) (ok bool) {
 	}
 	p.parts[0] = head
 	n := 1 + copy(p.parts[1:], rest.segs)
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer p.surviveBoth(rest)
+	defer p.surviveBoth(rest, debug.SetPanicOnFault(true))
 	ok = p.give(p.parts[:n], o)
 	rest.taken()
 	return ok
@@ -67,8 +65,9 @@ func (p *Port) give(parts [][]byte, o Offload) bool {
 
 // surviveBoth is like survive for a copy between two guests. It fails the port of the guest whose
 // memory faulted. If that is the sender, the receiver's ring goes back to where the frame began.
-func (p *Port) surviveBoth(rest *Rest) {
+func (p *Port) surviveBoth(rest *Rest, before bool) {
 	v := recover()
+	debug.SetPanicOnFault(before)
 	switch err := virtqueue.Recovered(v); {
 	case err == nil:
 	case rest.from.mem.Faulted(v):

@@ -20,15 +20,6 @@ const MaxSegments = 256
 // A turn that begins with at least MaxSegments makes progress with any ring.
 type Work int
 
-// take charges one. It returns false if nothing is left.
-func (w *Work) take() bool {
-	if *w <= 0 {
-		return false
-	}
-	*w--
-	return true
-}
-
 // errSpent means that the work of this turn is used up: the chain waits for the next turn.
 var errSpent = errors.New("the turn is over")
 
@@ -61,15 +52,23 @@ func (c *Chain) In() [][]byte { return c.segs[c.out:c.n] }
 
 func (c *Chain) reset() { c.OutLen, c.InLen, c.out, c.n, c.descs = 0, 0, 0, 0, 0 }
 
-// next charges and counts a descriptor. It is called before the descriptor is read.
+// next charges and counts a descriptor. It is called before the descriptor is read, for each one of
+// every frame, so it is short enough for the compiler to inline it.
 func (c *Chain) next(w *Work) error {
-	if !w.take() {
+	if *w <= 0 || c.descs == MaxSegments {
+		return w.refuses()
+	}
+	*w--
+	c.descs++
+	return nil
+}
+
+// refuses returns why a chain gets no further descriptor.
+func (w *Work) refuses() error {
+	if *w <= 0 {
 		return errSpent
 	}
-	if c.descs++; c.descs > MaxSegments {
-		return fmt.Errorf("%w: a chain has more than %d descriptors", ErrRing, MaxSegments)
-	}
-	return nil
+	return fmt.Errorf("%w: a chain has more than %d descriptors", ErrRing, MaxSegments)
 }
 
 // add appends the buffer of one descriptor. A buffer that spans regions becomes several segments.
@@ -96,12 +95,16 @@ func (c *Chain) add(mem *RAM, addr uint64, size uint32, write bool, w *Work) err
 		}
 		addr += k
 		size -= uint32(k)
-		if size > 0 && addr == 0 {
+		if size == 0 {
+			return nil
+		}
+		if addr == 0 {
 			return fmt.Errorf("%w: a buffer passes the end of all addresses", ErrRing)
 		}
-		if size > 0 && !w.take() {
+		if *w <= 0 {
 			return errSpent
 		}
+		*w--
 	}
 	return nil
 }
@@ -133,7 +136,7 @@ func readDesc(b []byte) descriptor {
 // RAM is the guest's memory by guest-physical address. The zero value has none.
 type RAM struct {
 	regions []queues.Region // sorted by address, disjoint
-	last    int             // region of the last access
+	last    queues.Region   // of the last access
 	touched [2]byte         // keeps the compiler from removing the loads of touch
 }
 
@@ -141,16 +144,18 @@ type RAM struct {
 func (m *RAM) Set(regions []queues.Region) {
 	m.regions = slices.Clone(regions)
 	slices.SortFunc(m.regions, func(a, b queues.Region) int { return cmp.Compare(a.Addr, b.Addr) })
-	m.last = 0
+	m.last = queues.Region{}
 }
 
 // at returns the memory from addr to the end of its region, or nil if addr is in no region.
 func (m *RAM) at(addr uint64) []byte {
-	if m.last < len(m.regions) {
-		if r := &m.regions[m.last]; addr >= r.Addr && addr-r.Addr < uint64(len(r.Mem)) {
-			return r.Mem[addr-r.Addr:]
-		}
+	if off := addr - m.last.Addr; off < uint64(len(m.last.Mem)) {
+		return m.last.Mem[off:]
 	}
+	return m.find(addr)
+}
+
+func (m *RAM) find(addr uint64) []byte {
 	i, here := slices.BinarySearchFunc(m.regions, addr, func(r queues.Region, a uint64) int { return cmp.Compare(r.Addr, a) })
 	if !here {
 		i--
@@ -158,8 +163,8 @@ func (m *RAM) at(addr uint64) []byte {
 	if i < 0 || addr-m.regions[i].Addr >= uint64(len(m.regions[i].Mem)) {
 		return nil
 	}
-	m.last = i
-	return m.regions[i].Mem[addr-m.regions[i].Addr:]
+	m.last = m.regions[i]
+	return m.last.Mem[addr-m.last.Addr:]
 }
 
 // Faulted reports whether a recovered panic is a fault in this memory.
