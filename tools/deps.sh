@@ -59,6 +59,7 @@ if [ "$what" = all ]; then
 	want qemu-system-aarch64 qemu-system-arm # vnic image --arch arm64
 	want libvirtd "libvirt-daemon-system libvirt-clients" # vnic qemu --libvirt
 	want etcd etcd-server # docs/fleet.md
+	want etcdctl etcd-client # its tests with failures of etcd
 	want chromium chromium # the page of web.listen
 fi
 known() { apt-cache show linux-image-amd64 >/dev/null 2>&1; }

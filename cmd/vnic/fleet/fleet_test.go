@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { vnictest.Main(m) }
 
 // world is a fleet with an etcd of one member.
 type world struct {
-	t   *testing.T
+	t   testing.TB
 	dir string
 	folder
 	endpoint string           // of the first member
@@ -41,7 +41,7 @@ type world struct {
 }
 
 // newWorld makes a fleet as docs/fleet.md does.
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	vnictest.RequireEtcd(t)
 	w := &world{t: t, dir: filepath.Join(vnictest.EtcdDir(t), "fleet"), endpoint: vnictest.FreeEndpoint(t)}
@@ -234,15 +234,22 @@ func (w *world) change(file string, f func(*token)) {
 // joins lets a host in and returns its folder.
 func (w *world) joins(name string, allow ...string) string {
 	w.t.Helper()
-	dir := w.t.TempDir()
-	args := []string{"grant", name, "--token", filepath.Join(dir, "token")}
+	token := w.grants(name, allow...)
+	keys := filepath.Join(filepath.Dir(token), "keys")
+	w.must("join", "--token", token, "--dir", keys)
+	return keys
+}
+
+// grants lets a host in and returns the file of its token.
+func (w *world) grants(name string, allow ...string) string {
+	w.t.Helper()
+	token := filepath.Join(w.t.TempDir(), "token")
+	args := []string{"grant", name, "--token", token}
 	for _, a := range allow {
 		args = append(args, "--allow", a)
 	}
 	w.must(args...)
-	keys := filepath.Join(dir, "keys")
-	w.must("join", "--token", filepath.Join(dir, "token"), "--dir", keys)
-	return keys
+	return token
 }
 
 // TestARoleHoldsWhatAHostMayWrite: with its certificate a host writes its own record and no other, and

@@ -24,6 +24,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/directory"
 	"github.com/falcon-vnic/vnic/device/netns"
 	"github.com/falcon-vnic/vnic/device/tap"
+	"github.com/falcon-vnic/vnic/guestlib"
+	"github.com/falcon-vnic/vnic/guestlib/examples/setup"
+	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
 // hostsOf is a fleet of NIC processes and members of etcd, each in a network namespace of its own, on
@@ -36,7 +39,7 @@ type hostsOf struct {
 }
 
 // cable joins a new namespace to the bridge. The end there is named after the namespace.
-func cable(t *testing.T, name, address string) *netns.Space {
+func cable(t testing.TB, name, address string) *netns.Space {
 	t.Helper()
 	in, err := netns.NewSpace()
 	if err != nil {
@@ -62,13 +65,13 @@ type hostNIC struct {
 }
 
 // inFleet calls f with a fleet of some hosts, whose NICs do not run yet.
-func inFleet(t *testing.T, hosts int, f func(w *hostsOf)) {
+func inFleet(t testing.TB, hosts int, f func(w *hostsOf)) {
 	t.Helper()
 	inFleetOf(t, 1, hosts, hostLife, f)
 }
 
 // inFleetOf is inFleet with some members of etcd, and certificates that are good for a while.
-func inFleetOf(t *testing.T, members, hosts int, life time.Duration, f func(w *hostsOf)) {
+func inFleetOf(t testing.TB, members, hosts int, life time.Duration, f func(w *hostsOf)) {
 	t.Helper()
 	vnictest.RequireRoot(t)
 	vnictest.RequireEtcd(t)
@@ -97,18 +100,32 @@ func inFleetOf(t *testing.T, members, hosts int, life time.Duration, f func(w *h
 		}
 		defer signer.Stop(10 * time.Second)
 		defer w.end()
-		for i := range hosts {
-			h := &hostNIC{hostsOf: w, i: i, name: fmt.Sprintf("host%d.lab", i+1), control: fmt.Sprintf("%s/%d.ctl", run, i+1)}
+		for range hosts {
+			h := w.newHost()
 			h.keys = w.joins(h.name, fmt.Sprintf("1:%s", h.address()))
-			h.in = cable(t, fmt.Sprint("h", i+1), fmt.Sprintf("10.98.0.%d/16", i+1))
-			if h.guest, err = netns.NewSpace(); err != nil {
-				t.Fatal(err)
-			}
-			w.hosts = append(w.hosts, h)
-			h.configure("port: {name: eth0, mode: direct, netns: " + h.guest.Path() + "}")
+			h.configure(h.port())
 		}
 		f(w)
 	})
+}
+
+// newHost makes the namespaces of one more host, which has not joined yet.
+func (w *hostsOf) newHost() *hostNIC {
+	w.t.Helper()
+	i := len(w.hosts)
+	h := &hostNIC{hostsOf: w, i: i, name: fmt.Sprintf("host%d.lab", i+1), control: fmt.Sprintf("%s/%d.ctl", w.run, i+1)}
+	h.in = cable(w.t, fmt.Sprint("h", i+1), fmt.Sprintf("10.98.0.%d/16", i+1))
+	var err error
+	if h.guest, err = netns.NewSpace(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.hosts = append(w.hosts, h)
+	return h
+}
+
+// port is the setting by which the host's function has its port in the host's guest.
+func (h *hostNIC) port() string {
+	return "port: {name: eth0, mode: direct, netns: " + h.guest.Path() + "}"
 }
 
 func (w *hostsOf) end() {
@@ -160,19 +177,25 @@ attach: [{type: unix, name: guest, socket: %s/%d.sock}]
 // start starts the NIC and waits until it serves.
 func (h *hostNIC) start() {
 	h.t.Helper()
+	h.launch()
+	ctx, cancel := context.WithTimeout(context.Background(), vnictest.Limit)
+	defer cancel()
+	err := h.p.Until(ctx, func(ctx context.Context) error { _, err := h.client().NIC(ctx); return err })
+	if err != nil {
+		b, _ := os.ReadFile(h.log())
+		h.t.Fatalf("%v\n%s", err, b)
+	}
+}
+
+// launch starts the NIC.
+func (h *hostNIC) launch() {
+	h.t.Helper()
 	err := h.in.Do(func() (err error) {
 		h.p, err = labkit.Start(h.name, h.log(), vnictest.Program(h.t), "run", "-c", h.file())
 		return err
 	})
 	if err != nil {
 		h.t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), vnictest.Limit)
-	defer cancel()
-	err = h.p.Until(ctx, func(ctx context.Context) error { _, err := h.client().NIC(ctx); return err })
-	if err != nil {
-		b, _ := os.ReadFile(h.log())
-		h.t.Fatalf("%v\n%s", err, b)
 	}
 }
 
@@ -359,7 +382,7 @@ func (h *hostNIC) probes(to *hostNIC) (stop func() time.Duration) {
 }
 
 // goesOn waits for some answers more.
-func (s *stream) goesOn(t *testing.T) {
+func (s *stream) goesOn(t testing.TB) {
 	t.Helper()
 	before := s.count.Load()
 	vnictest.Eventually(t, "answers", func() error {
@@ -376,7 +399,7 @@ func (s *stream) goesOn(t *testing.T) {
 }
 
 // end stops the stream and fails the test if it broke.
-func (s *stream) end(t *testing.T) {
+func (s *stream) end(t testing.TB) {
 	t.Helper()
 	close(s.stop)
 	if err := <-s.ended; err != nil {
@@ -611,7 +634,7 @@ func TestLongTheAuthorityIsReplacedUnderTraffic(t *testing.T) {
 		})
 		c.p.Stop(vnictest.Limit)
 		c.keys = w.joins(c.name)
-		c.configure("port: {name: eth0, mode: direct, netns: " + c.guest.Path() + "}")
+		c.configure(c.port())
 		c.start()
 		w.meet()
 		s.end(t)
@@ -733,4 +756,90 @@ func (h *hostNIC) roams(other *hostNIC) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+}
+
+// opens attaches a client to a function of the host, as its guest.
+func (h *hostNIC) opens(function string) *setup.Side {
+	h.t.Helper()
+	var s *setup.Side
+	vnictest.Eventually(h.t, h.name+"/"+function, func() (err error) {
+		s, err = setup.Open(h.world.ctx(), fmt.Sprintf("unix://%s/%d.sock?function=%s", h.run, h.i+1, function), 4096)
+		return err
+	})
+	h.t.Cleanup(func() { _ = s.Dev.Close() })
+	return s
+}
+
+// event waits for an event of a device.
+func event(t *testing.T, d *guestlib.Device, what abi.EventType) guestlib.Event {
+	t.Helper()
+	late := time.After(vnictest.Limit)
+	for {
+		select {
+		case e := <-d.Events():
+			if e.Type == what {
+				return e
+			}
+		case <-late:
+			t.Fatalf("no event %v", what)
+		}
+	}
+}
+
+// TestLongRDMAConnectsAgainAfterAMove: when a function moves, its RDMA connections end at once at both ends,
+// and a program that connects again to the same address reaches the function at its new place.
+func TestLongRDMAConnectsAgainAfterAMove(t *testing.T) {
+	inFleet(t, 3, func(w *hostsOf) {
+		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+		for _, h := range w.hosts {
+			h.start()
+		}
+		w.meet()
+		const service = 7
+		gid, err := guestlib.ParseGID(a.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		client := c.opens("pf0.vf1")
+		// talk has a client of the function that has a's address write to a server there, which runs at a host.
+		talk := func(server *setup.Side, text string) *guestlib.QP {
+			t.Helper()
+			l, err := server.Dev.Listen(w.ctx(), service)
+			must(err)
+			own, err := server.QP(w.ctx())
+			must(err)
+			accepted := make(chan error, 1)
+			go func() { accepted <- server.Accept(w.ctx(), l, own) }()
+			qp, err := client.QP(w.ctx())
+			must(err)
+			r, err := client.Connect(w.ctx(), qp, gid, service)
+			must(err)
+			must(<-accepted)
+			n := copy(client.MR.Bytes(), text)
+			must(client.Do(w.ctx(), qp, &guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{client.MR.SGE(0, n)}, RemoteAddr: r.Addr, RKey: r.RKey}))
+			if got := string(server.MR.Bytes()[:n]); got != text {
+				t.Errorf("%q was written, want %q", got, text)
+			}
+			return qp
+		}
+		server := a.opens("pf0.vf1")
+		qp := talk(server, "here")
+		w.must("move", a.name+"/pf0.vf1", b.name, "--as", "pf0.vf2", "--set", "guest=unix:guest")
+		if e := event(t, client.Dev, abi.EventDisconnected); e.QP != qp {
+			t.Errorf("%+v", e)
+		}
+		event(t, server.Dev, abi.EventFunctionState)
+		talk(b.opens("pf0.vf2"), "there")
+		for _, h := range w.hosts {
+			if d := h.status(); len(d.Problems) != 0 {
+				t.Errorf("%s: %v", h.name, d.Problems)
+			}
+		}
+	})
 }
