@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -114,9 +115,9 @@ func (m *manyPeers) pass(d falcon.Time) {
 
 // cost is what a NIC's peers take.
 type cost struct {
-	heap    uint64 // bytes, while they are there
-	objects uint64 // made meanwhile
-	time    time.Duration
+	heap    uint64        // bytes, while they are there
+	objects uint64        // made meanwhile
+	time    time.Duration // of the processor
 }
 
 // costOf has n peers come, be there for ten minutes, change and go.
@@ -124,10 +125,10 @@ func costOf(t testing.TB, n int) (c cost) {
 	var before, there, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	begun := time.Now()
+	begun := processorTime(t)
 	m := newManyPeers(t, n)
 	m.pass(600e9)
-	c.time = time.Since(begun)
+	c.time = processorTime(t) - begun
 	for _, p := range m.core.DescribePeers(nil) {
 		if !p.Up || p.Functions != functionsEach || p.Refused != 0 {
 			t.Fatalf("%+v", p)
@@ -139,7 +140,7 @@ func costOf(t testing.TB, n int) (c cost) {
 	runtime.GC()
 	runtime.ReadMemStats(&there)
 	c.heap = there.HeapAlloc - before.HeapAlloc
-	begun = time.Now()
+	begun = processorTime(t)
 	list := m.core.Peers.List()
 	if err := m.core.Peers.Set(m.now, list[:n/2]); err != nil {
 		t.Fatal(err)
@@ -149,7 +150,7 @@ func costOf(t testing.TB, n int) (c cost) {
 		t.Fatal(err)
 	}
 	m.step()
-	c.time += time.Since(begun)
+	c.time += processorTime(t) - begun
 	if n := len(m.shards[0].peers) + len(m.core.Manager.CM.Peers()); n != 0 {
 		t.Fatalf("%d peers are left", n)
 	}
@@ -171,4 +172,30 @@ func TestAThousandPeersTakeTenTimesAHundred(t *testing.T) {
 	if each := many.heap / 1000; each > most {
 		t.Errorf("a peer with %d functions takes %d bytes, at most %d", functionsEach, each, most)
 	}
+}
+
+// BenchmarkPeers measures what a peer takes, and how a thousand compare with a hundred: coming, ten minutes
+// of virtual time, changing and going.
+func BenchmarkPeers(b *testing.B) {
+	costOf(b, 10)
+	var few, many cost
+	for range 5 { // in turn, so that other load on the machine affects both
+		x, y := costOf(b, 100), costOf(b, 1000)
+		few.time, few.heap = few.time+x.time, few.heap+x.heap
+		many.time, many.heap = many.time+y.time, many.heap+y.heap
+	}
+	b.ReportMetric(float64(many.heap-few.heap)/5/900, "fleet/peer_bytes")
+	b.ReportMetric(float64(many.heap)/float64(few.heap), "fleet/memory1000_over_100")
+	b.ReportMetric(float64(many.time)/float64(few.time), "fleet/peers1000_over_100")
+	b.ReportMetric(0, "ns/op") // says nothing
+}
+
+// processorTime returns what this process has used so far.
+func processorTime(t testing.TB) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -56,6 +56,12 @@ var goals = map[string]float64{
 	"ports/local64_pps":               2_000_000,
 	"ports/local1500_gbps":            15,
 
+	"fleet/move_outage_ms":       200,
+	"fleet/watch_cpu_1000_hosts": 0.01,
+	"fleet/peer_bytes":           64 << 10,
+	"fleet/peers1000_over_100":   12,
+	"fleet/memory1000_over_100":  12,
+
 	"guest/doorbell_vfio_us": 10,
 	"guest/vfio_wake_us":     40,
 

@@ -32,6 +32,8 @@ var suffixes = []struct {
 	{"_ok", "tests", true},
 	{"_us", "µs", false},
 	{"_ns", "ns", false},
+	{"_ms", "ms", false},
+	{"_s", "s", false}, // behind _per_s
 	{"_bytes", "bytes", false},
 }
 
@@ -48,6 +50,7 @@ var shares = []struct {
 	{"_share", true},
 	{"_loss", false},
 	{"/spurious_", false},
+	{"/watch_cpu", false}, // of a processor
 }
 
 // rates are quotients of rates, which are better when they are higher.

@@ -53,6 +53,10 @@ var allRooms = []room{
 	},
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device:QuietVF"}},
 	{
+		name: "fleet", packages: []string{"device/shard:Peers", "cmd/vnic/fleet"},
+		needs: "etcd", install: "apt-get install etcd-server",
+	},
+	{
 		name:     "guest",
 		packages: []string{"qemu/vsock", "qemu", "guestlib", "guestlib/workload", "device:BareGuests|Doorbell", "cmd/vnic/guest:Guest|Vfio", "cmd/vnic/linuxtest:RXE"},
 		needs:    "qemu-system-x86_64", install: "apt-get install qemu-system-x86",

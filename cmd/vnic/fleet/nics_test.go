@@ -34,8 +34,9 @@ import (
 // namespace.
 type hostsOf struct {
 	*world
-	run   string
-	hosts []*hostNIC
+	run      string
+	hosts    []*hostNIC
+	together bool // further hosts are in the test's namespace
 }
 
 // cable joins a new namespace to the bridge. The end there is named after the namespace.
@@ -114,8 +115,15 @@ func (w *hostsOf) newHost() *hostNIC {
 	w.t.Helper()
 	i := len(w.hosts)
 	h := &hostNIC{hostsOf: w, i: i, name: fmt.Sprintf("host%d.lab", i+1), control: fmt.Sprintf("%s/%d.ctl", w.run, i+1)}
-	h.in = cable(w.t, fmt.Sprint("h", i+1), fmt.Sprintf("10.98.0.%d/16", i+1))
 	var err error
+	if w.together {
+		err = netns.Up("net", fmt.Sprintf("10.98.0.%d/16", i+1))
+	} else {
+		h.in = cable(w.t, fmt.Sprint("h", i+1), fmt.Sprintf("10.98.0.%d/16", i+1))
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	if h.guest, err = netns.NewSpace(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -190,10 +198,16 @@ func (h *hostNIC) start() {
 // launch starts the NIC.
 func (h *hostNIC) launch() {
 	h.t.Helper()
-	err := h.in.Do(func() (err error) {
+	start := func() (err error) {
 		h.p, err = labkit.Start(h.name, h.log(), vnictest.Program(h.t), "run", "-c", h.file())
 		return err
-	})
+	}
+	err := error(nil)
+	if h.in != nil {
+		err = h.in.Do(start)
+	} else {
+		err = start()
+	}
 	if err != nil {
 		h.t.Fatal(err)
 	}
