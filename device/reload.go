@@ -49,7 +49,7 @@ func (n *NIC) Reconfigure(is *config.Config) error {
 	}
 	if identity != nil {
 		n.links.use(identity)
-		changed = append(changed, "the certificate in cm.identity")
+		changed = append(changed, "the certificates in cm.identity")
 	}
 	n.reload.was, n.reload.changed = is, append([]string{}, changed...)
 	n.log.Info("configuration read again", "changed", strings.Join(changed, "; "))

@@ -47,12 +47,36 @@ type Server struct {
 // Serve listens on a TCP address. A client must address the server by an IP address, by localhost,
 // by the machine's name, or by one of names.
 func Serve(addr string, names []string, s Source) (*Server, error) {
+	return serve(addr, names, &collector{s})
+}
+
+// Value is a metric without labels of a program that is no NIC.
+type Value struct {
+	Name, Help string // a counter's name ends in _total
+	Of         func() float64
+}
+
+// ServeValues is Serve for values.
+func ServeValues(addr string, values ...Value) (*Server, error) {
+	var list []prometheus.Collector
+	for _, v := range values {
+		if strings.HasSuffix(v.Name, "_total") {
+			list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: v.Name, Help: v.Help}, v.Of))
+		} else {
+			list = append(list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: v.Name, Help: v.Help}, v.Of))
+		}
+	}
+	return serve(addr, nil, list...)
+}
+
+func serve(addr string, names []string, own ...prometheus.Collector) (*Server, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(&collector{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(own...)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux, h := http.NewServeMux(), &http.Server{ReadHeaderTimeout: scrapeTime, ReadTimeout: scrapeTime, WriteTimeout: 4 * scrapeTime, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14}
 	clients := control.BoundClients(h, maxClients)
 	answer := promhttp.HandlerFor(registry, promhttp.HandlerOpts{

@@ -8,9 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +25,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/directory"
 	"github.com/falcon-vnic/vnic/device/directory/etcd"
+	"github.com/falcon-vnic/vnic/device/metrics"
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
@@ -37,6 +41,7 @@ type world struct {
 	member   *vnictest.Member // the first
 	members  []*vnictest.Member
 	spaces   []*netns.Space // of the members; none: all are in the test's namespace
+	metrics  string         // URL of the signer's
 	apart    bool           // commands are processes, so that they are in the namespace of the test's thread
 }
 
@@ -109,13 +114,19 @@ func (w *world) fails(want string, args ...string) {
 	}
 }
 
-// signs has somebody sign until the test ends.
+// signs has somebody sign until the test ends, who says what was signed, also by metrics.
 func (w *world) signs(life time.Duration) *lines {
 	out := &lines{}
+	signer := &watcher{folder: &w.folder, user: userRoot, sign: true, life: life, out: out}
+	s, err := metrics.ServeValues("127.0.0.1:0", signer.metrics()...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.metrics = "http://" + s.Addr().String() + "/metrics"
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
-	done.Go(func() { _ = (&watcher{folder: &w.folder, user: userRoot, sign: true, life: life, out: out}).run(ctx) })
-	w.t.Cleanup(func() { cancel(); done.Wait() })
+	done.Go(func() { _ = signer.run(ctx) })
+	w.t.Cleanup(func() { cancel(); done.Wait(); _ = s.Close() })
 	return out
 }
 
@@ -206,6 +217,14 @@ func TestAHostJoinsByATokenOnce(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	r, err := http.Get(w.metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if b, err := io.ReadAll(r.Body); err != nil || !regexp.MustCompile(`(?ms)^vnic_fleet_refused_total 3$.*^vnic_fleet_signed_total 1$.*^vnic_fleet_watching 1$`).Match(b) {
+		t.Errorf("%v: %s", err, b)
 	}
 	if err := os.WriteFile(file, []byte("eyJuYW1lIjo"), 0o600); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/directory"
 	"github.com/falcon-vnic/vnic/device/directory/etcd"
+	"github.com/falcon-vnic/vnic/device/metrics"
 )
 
 // host is an entry of `vnic fleet hosts`.
@@ -213,6 +215,7 @@ func watchCommand() *cobra.Command {
 	var f folder
 	var sign bool
 	var life time.Duration
+	var listen string
 	cmd := &cobra.Command{
 		Use: "watch", Short: "print what changes; with --sign, sign the certificates of hosts that join and renew",
 		Long: `Prints each change of the fleet, until it is stopped: the revision, the key under the
@@ -231,11 +234,19 @@ in go on until their certificates end.`,
 				return err
 			}
 			w := &watcher{folder: &f, user: user, sign: sign, life: life, out: cmd.OutOrStdout()}
+			if listen != "" {
+				s, err := metrics.ServeValues(listen, w.metrics()...)
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+			}
 			return w.run(cmd.Context())
 		},
 	}
 	cmd.Flags().BoolVar(&sign, "sign", false, "sign for hosts that join and renew")
 	cmd.Flags().DurationVar(&life, "life", hostLife, "how long the certificates are good that are signed")
+	cmd.Flags().StringVar(&listen, "metrics", "", "`address` at which Prometheus reads what was signed and refused, as 127.0.0.1:9471 (default: none)")
 	f.flags(cmd.Flags())
 	return cmd
 }
@@ -247,9 +258,26 @@ type watcher struct {
 	sign bool
 	life time.Duration
 	out  io.Writer
+	next int64 // revision from which the tree is watched again; 0: the present one
 
-	next    int64 // revision from which the tree is watched again; 0: the present one
-	refused uint64
+	watching                  atomic.Bool
+	signed, refused, failures atomic.Uint64
+}
+
+// metrics is what Prometheus is told of who signs.
+func (w *watcher) metrics() []metrics.Value {
+	count := func(c *atomic.Uint64) func() float64 { return func() float64 { return float64(c.Load()) } }
+	return []metrics.Value{
+		{Name: "vnic_fleet_watching", Help: "1 while etcd is reached; 0: nobody is signed for.", Of: func() float64 {
+			if w.watching.Load() {
+				return 1
+			}
+			return 0
+		}},
+		{Name: "vnic_fleet_signed_total", Help: "Certificates that were signed, for hosts that join or renew.", Of: count(&w.signed)},
+		{Name: "vnic_fleet_refused_total", Help: "Requests for a certificate that were refused.", Of: count(&w.refused)},
+		{Name: "vnic_fleet_failures_total", Help: "Times that etcd was not reached, or ended the watch.", Of: count(&w.failures)},
+	}
 }
 
 // run watches the tree and what is beside it, and begins anew whenever that ends, until ctx is done.
@@ -267,6 +295,7 @@ func (w *watcher) run(ctx context.Context) error {
 			w.say(change{Error: etcd.Explain(err).Error()})
 		}
 		told = err != nil
+		w.failures.Add(1)
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
@@ -297,6 +326,8 @@ func (w *watcher) watch(ctx context.Context) (err error) {
 	for _, kv := range append(r.Kvs, renew.Kvs...) {
 		w.handle(ctx, string(kv.Key), kv.Value)
 	}
+	w.watching.Store(true)
+	defer w.watching.Store(false)
 	leader := clientv3.WithRequireLeader(ctx)
 	tree := w.k.Watch(leader, w.is.Prefix, clientv3.WithPrefix(), clientv3.WithRev(cmp.Or(w.next, r.Header.Revision+1)))
 	w.next = 0
@@ -353,8 +384,9 @@ func (w *watcher) handle(ctx context.Context, key string, value []byte) {
 	}
 	c := change{Signed: name}
 	if err != nil {
-		w.refused++
-		c.Error, c.Refused = err.Error(), w.refused
+		c.Error, c.Refused = err.Error(), w.refused.Add(1)
+	} else {
+		w.signed.Add(1)
 	}
 	w.say(c)
 }
