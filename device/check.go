@@ -66,6 +66,9 @@ func CheckMachine(cfg *config.Config, asServing func(check func() error) error) 
 	for _, h := range httpServers(cfg, nil, nil) {
 		add(h.about+".listen", checkAddress(h.at.Addr().String()))
 	}
+	if r := cfg.NIC.Recorder; r != nil && r.Folder != "" {
+		add("nic.recorder.folder", asServing(func() error { return checkFolder(filepath.Join(r.Folder, "file")) }))
+	}
 	if cfg.Control != "" {
 		add("control", checkFolder(cfg.Control))
 	}

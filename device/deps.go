@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/cmlink"
@@ -43,7 +44,8 @@ type Deps struct {
 	Attachments []Attachment                // already listening
 	Identity    *cmlink.Identity            // nil: loaded from cm.identity, if there are peers
 	Capture     *capture.Capture            // nil: open one by the configuration
-	Record      record.Config               // of what the shards take from outside; the zero Config: none
+	Record      record.Config               // of what the shards take from outside; without a File: the recorder of the configuration, if there is one
+	KeepRing    func(memory *os.File) error // gives the recorder's memory to somebody who outlives the NIC; nil: nobody does
 	Clock       func() int64                // ns, monotonic; nil: the system's
 	Rand        io.Reader                   // source of master keys and sequence numbers; nil: the system's
 	Log         *slog.Logger                // nil: none

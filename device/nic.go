@@ -148,8 +148,8 @@ func (n *NIC) newShards() (err error) {
 		return err
 	}
 	n.recall()
-	n.records = records{cfg: n.cfg, warnings: n.warnings, log: n.log, capture: n.deps.Capture}
-	if err = n.records.startTapes(n.deps.Record, n.wallOffset()); err != nil {
+	n.records = records{cfg: n.cfg, warnings: n.warnings, log: n.log, capture: n.deps.Capture, failures: make(chan failure, maxFailures)}
+	if err = n.records.startTapes(n.deps.Record, n.wallOffset(), n.deps.KeepRing); err != nil {
 		return err
 	}
 	var shards []*shard.Shard
@@ -164,6 +164,7 @@ func (n *NIC) newShards() (err error) {
 		}
 		s.UseSecret(secret)
 		s.UseClock(n.clock)
+		s.Guests().Failed = n.records.failed
 		n.units = append(n.units, &unit{Shard: s})
 		shards = append(shards, s)
 	}
@@ -332,9 +333,12 @@ func (n *NIC) Run(ctx context.Context) error {
 	if n.deps.Begin != nil {
 		n.deps.Begin()
 	}
-	for _, u := range n.units {
+	for i, u := range n.units {
 		u.ports.Serve()
-		threads.Go(u.thread.Run)
+		threads.Go(func() {
+			defer n.records.tape(i).End() // also by a panic: what led to it is then in the recording
+			u.thread.Run()
+		})
 	}
 	core.Go(func() { n.core.Run(n.clock, &n.links) })
 	if n.deps.Control != nil {

@@ -112,6 +112,14 @@ func TestANICWithStreamsIsNotRecorded(t *testing.T) {
 	}
 }
 
+// TestANICWithoutARecorderSaysSo to whoever asks for its recording.
+func TestANICWithoutARecorderSaysSo(t *testing.T) {
+	w := newWorld(t)
+	if err := w.nics[0].Recording(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "nic.recorder") {
+		t.Errorf("%v", err)
+	}
+}
+
 // brokenAt returns when a driver broke the rule that a shard shows as v of function id: it is zero
 // milliseconds old 999999 ns later, and one a nanosecond after that.
 func brokenAt(s *shard.Shard, id pfvf.ID, v *control.Violation, at int64) bool {

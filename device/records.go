@@ -3,16 +3,21 @@ package device
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/record"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/internal/tape"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
 )
 
@@ -25,6 +30,9 @@ type records struct {
 	capture  *capture.Capture // nil: none
 	keyLog   *security.KeyLog // nil: none
 	tapes    *record.Recorder // nil: none
+	ring     *record.Ring     // nil: none
+	failures chan failure     // for ring
+	closed   bool             // tapes and ring
 }
 
 // open starts the capture, unless there is one already, and the key log, before the shards run.
@@ -62,18 +70,33 @@ func (r *records) open(units units, core *controller.Core, offset int64) {
 	r.log.Warn("writing all PSP keys to a file: whoever reads it can read and forge traffic", "file", cfg.PSP.KeyLog)
 }
 
-// startTapes begins the recording of the shards, before there are shards.
-func (r *records) startTapes(c record.Config, offset int64) (err error) {
-	if c.File == "" {
+// startTapes begins the recording of the shards, before there are shards: in a file, or else in memory as
+// the configuration says. keep is Deps.KeepRing.
+func (r *records) startTapes(c record.Config, offset int64, keep func(*os.File) error) (err error) {
+	k := r.cfg.NIC.Recorder
+	if c.File == "" && k == nil {
 		return nil
 	}
-	if err := Recordable(r.cfg); err != nil {
+	err = Recordable(r.cfg)
+	h := record.Header{Version: Version, NIC: r.cfg.NIC.Name, Shards: r.cfg.NIC.Shards, Started: time.Now().UnixNano(), Offset: offset}
+	if c.File != "" {
+		if err == nil {
+			r.tapes, err = record.Create(c, h)
+		}
 		return err
 	}
-	r.tapes, err = record.Create(c, record.Header{
-		Version: Version, NIC: r.cfg.NIC.Name, Shards: r.cfg.NIC.Shards, Started: time.Now().UnixNano(), Offset: offset,
-	})
-	return err
+	if err == nil {
+		c.Keep, _ = tape.ParsePayload(k.Payload)
+		c.Limit = int64(k.Size)
+		r.ring, err = record.NewRing(c, h)
+	}
+	if err == nil && keep != nil {
+		err = keep(r.ring.File())
+	}
+	if err != nil { // the NIC is more than its recorder
+		r.warnings.Warn(aboutRecorder, err, "vnic upgrade tries again")
+	}
+	return nil
 }
 
 // Recordable returns why a NIC with this configuration cannot be recorded, nil if it can.
@@ -97,33 +120,98 @@ func usesStreams(cfg *config.Config) bool {
 
 // tape returns the tape of a shard; nil: there is none.
 func (r *records) tape(shard int) *tape.Tape {
-	if r.tapes == nil {
-		return nil
+	switch {
+	case r.tapes != nil:
+		return r.tapes.Tape(shard)
+	case r.ring != nil:
+		return r.ring.Tape(shard)
 	}
-	return r.tapes.Tape(shard)
+	return nil
 }
 
-// watchTapes shows a warning when the recording ends before the NIC does.
+// failure is a reason to save what the recorder has.
+type failure struct {
+	id  pfvf.ID
+	how string
+}
+
+// maxFailures is how many failures wait for the recorder; more are not saved.
+const maxFailures = 16
+
+// failed has the recording saved, after the Step in which a function went wrong. It is called on the
+// shard's thread.
+func (r *records) failed(id pfvf.ID, how string) {
+	select {
+	case r.failures <- failure{id, how}:
+	default:
+	}
+}
+
+// watchTapes shows a warning when the recording ends before the NIC does, and saves what the recorder has
+// when a function went wrong: once for each function and reason.
 func (r *records) watchTapes(ctx context.Context) {
-	if r.tapes == nil {
+	if r.tapes != nil {
+		select {
+		case <-ctx.Done():
+		case <-r.tapes.Ended():
+			r.warnings.Warn(aboutTapes, errors.New(r.tapes.Why()), "what was recorded is good; vnic upgrade begins another file")
+		}
+	}
+	if r.ring == nil {
 		return
 	}
-	select {
-	case <-ctx.Done():
-	case <-r.tapes.Ended():
-		r.warnings.Warn(aboutTapes, errors.New(r.tapes.Why()), "what was recorded is good; vnic upgrade begins another file")
+	saved := map[failure]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case f := <-r.failures:
+			if folder := r.cfg.NIC.Recorder.Folder; folder != "" && !saved[f] {
+				saved[f] = true
+				r.saveIn(folder, f)
+			}
+		}
+	}
+}
+
+// saveIn saves what the recorder has, because of a failure.
+func (r *records) saveIn(folder string, f failure) {
+	path, err := record.SaveIn(folder, r.cfg.CM.Name, f.how+"_"+f.id.String(), r.ring.Save)
+	if err != nil {
+		r.warnings.Warn(aboutRecorder, err, "vnic record save saves what it has")
+		return
+	}
+	r.log.Warn("recording saved", "file", path, "function", f.id.String(), "why", f.how)
+}
+
+// Recording writes the recording of the configured recorder to w, as it is now. It implements
+// control.Provider.
+func (n *NIC) Recording(_ context.Context, w io.Writer) error {
+	switch r := &n.records; {
+	case r.tapes != nil:
+		return control.BadRequest{Err: fmt.Errorf("this NIC records to %s, all the time", r.tapes.Path())}
+	case r.ring == nil:
+		return control.BadRequest{Err: errors.New("this NIC keeps no recording: give it nic.recorder in its configuration, and vnic upgrade")}
+	default:
+		_, err := r.ring.WriteTo(w)
+		return err
 	}
 }
 
 // closeTapes ends the recording. The shards' threads have ended.
 func (r *records) closeTapes() {
-	if r.tapes == nil {
+	if r.closed {
 		return
 	}
-	if err := r.tapes.Close(); err != nil {
-		r.log.Error("recording not closed", "err", err)
+	r.closed = true
+	if r.tapes != nil {
+		if err := r.tapes.Close(); err != nil {
+			r.log.Error("recording not closed", "err", err)
+		}
 	}
-	r.tapes = nil
+	if r.ring != nil {
+		_ = r.ring.Close()
+	}
 }
 
 // watchCapture ends the configured capture when it cannot be written any more.
@@ -152,7 +240,8 @@ func (r *records) close() {
 
 // Subjects of warnings.
 const (
-	aboutCapture = "capture"
-	aboutKeyLog  = "psp.keylog"
-	aboutTapes   = "recording"
+	aboutCapture  = "capture"
+	aboutKeyLog   = "psp.keylog"
+	aboutTapes    = "recording"
+	aboutRecorder = "nic.recorder"
 )

@@ -21,6 +21,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab"
 	"github.com/falcon-vnic/vnic/cmd/vnic/peer"
 	"github.com/falcon-vnic/vnic/cmd/vnic/qemu"
+	"github.com/falcon-vnic/vnic/cmd/vnic/record"
 	"github.com/falcon-vnic/vnic/cmd/vnic/replay"
 	"github.com/falcon-vnic/vnic/cmd/vnic/run"
 	"github.com/falcon-vnic/vnic/cmd/vnic/run/supervisor"
@@ -54,7 +55,7 @@ func main() {
 func command() *cobra.Command {
 	return cli.Root(thisVersion().Version,
 		run.Command(), run.WaitCommand(), run.UpgradeCommand(), run.ReloadCommand(), doctor.Command(run.CheckMachine), demo.Command(), lab.Command(), keys.Command(), show.Command(), show.TopCommand(), vf.Command(), peer.Command(), fleet.Command(),
-		inject.Command(), show.CaptureCommand(), show.TraceCommand(), replay.Command(), sim.Command(), qemu.Command(), image.Command(), guest.Command(),
+		inject.Command(), show.CaptureCommand(), show.TraceCommand(), record.Command(), replay.Command(), sim.Command(), qemu.Command(), image.Command(), guest.Command(),
 		guest.ConformCommand(), explain.Command(), versionCommand(),
 	)
 }

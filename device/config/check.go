@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 	"github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
@@ -27,6 +28,12 @@ func (c *Config) check(r *report) {
 	}
 	if e := *c.NIC.Watchdog; e != 0 && e < minWatchdog {
 		r.add("nic.watchdog", fmt.Sprintf("%s is too short", e), fmt.Sprintf("use %s or more, or 0s for none", minWatchdog))
+	}
+	if k := c.NIC.Recorder; k != nil {
+		if k.Size < minRecorder || k.Size > maxRecorder {
+			r.add("nic.recorder.size", fmt.Sprintf("%s is out of range", k.Size), fmt.Sprintf("use %s to %s", minRecorder, maxRecorder))
+		}
+		oneOf(r, "nic.recorder.payload", k.Payload, tape.Digest.String(), tape.Whole.String(), tape.None.String())
 	}
 	c.checkShards(r)
 	c.checkLog(r)
@@ -337,8 +344,10 @@ const (
 	maxKeepalive   = 10 * time.Minute
 	minGuestMemory = Size(1 << 30)
 	maxGuestMemory = Size(64 << 40) // half of what a process can address
-	minWatchdog    = time.Second    // an idle thread makes a turn every half second
-	maxQueues      = 16             // tap.MaxQueues
+	minRecorder    = Size(8 << 20)
+	maxRecorder    = Size(64 << 30)
+	minWatchdog    = time.Second // an idle thread makes a turn every half second
+	maxQueues      = 16          // tap.MaxQueues
 	minUplinkSpeed = Rate(10e6)
 	maxUplinkSpeed = Rate(4e12) // RegSpeed has 32 bits of Mbit/s, ib_port_attr less
 )

@@ -53,7 +53,15 @@ type NIC struct {
 	Shards      int            `yaml:"shards" use:"1 to 16" default:"one for two processors" doc:"event loops that share the NIC's work; each function belongs to one of them"`
 	CPU         []int          `yaml:"cpu" use:"0 to 1023" default:"any" doc:"processor of the event loop, or a list with one for each"`
 	Watchdog    *time.Duration `yaml:"watchdog" use:"0s, or 1s and more" doc:"time without a turn of an event loop after which vnic run replaces the worker; 0s: never"`
+	Recorder    *Recorder      `yaml:"recorder" doc:"keeps the last of what the NIC takes from outside, for vnic replay (docs/record.md); nothing is kept when left out"`
 	GuestMemory Size           `yaml:"guest_memory" use:"1G to 65536G" doc:"guests' memory that each attachment, and each port in a guest's memory, may have mapped"`
+}
+
+// Recorder keeps the last of what the NIC takes from outside, in memory.
+type Recorder struct {
+	Size    Size   `yaml:"size" use:"8M to 64G" doc:"memory of it; when that is full, the oldest makes room, and what is saved has no beginning"`
+	Payload string `yaml:"payload" use:"digest, whole or none" doc:"what is kept of what guests send, as of --record-payload"`
+	Folder  string `yaml:"folder" default:"none" doc:"folder in which it is saved when a driver breaks a rule of docs/abi, a function gets a fault, or the worker ends by itself; without one only vnic record save saves it"`
 }
 
 // Log sets the level of the log (debug, info, warn or error) and its format.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/roce/cc"
 	"github.com/falcon-vnic/vnic/rdma/rof/wire"
@@ -25,6 +26,7 @@ const (
 	DefaultWatchdog     = time.Second
 	DefaultVsockPort    = 7000
 	DefaultGuestMemory  = Size(4 << 40)
+	DefaultRecorder     = Size(64 << 20)
 )
 
 var defaultLimits = Limits{Quotas: defaultQuotas(), QPEntries: 4096, CQEntries: 1 << 18, ReadAtomic: 64, PageLists: 64 << 20}
@@ -58,6 +60,10 @@ func (c *Config) setDefaults() {
 	}
 	set(&c.NIC.Shards, defaultShards())
 	set(&c.NIC.GuestMemory, DefaultGuestMemory)
+	if r := c.NIC.Recorder; r != nil {
+		set(&r.Size, DefaultRecorder)
+		set(&r.Payload, tape.Digest.String())
+	}
 	set(&c.Log.Level, "info")
 	set(&c.Log.Format, LogText)
 	c.Uplink.setDefaults(c.CM.Name)

@@ -204,6 +204,11 @@ func (c *Client) Trace(ctx context.Context, what TraceRequest, w io.Writer) erro
 	return c.stream(ctx, tracePath, query, w)
 }
 
+// Recording copies what the NIC's recorder has to w.
+func (c *Client) Recording(ctx context.Context, w io.Writer) error {
+	return c.stream(ctx, recordingPath, nil, w)
+}
+
 // stream copies an endless answer to w.
 func (c *Client) stream(ctx context.Context, path string, query url.Values, w io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://vnic"+path+"?"+query.Encode(), nil)

@@ -121,6 +121,11 @@ func (f *fake) Capture(ctx context.Context, mode string, ports []string, w io.Wr
 	return nil
 }
 
+func (*fake) Recording(_ context.Context, w io.Writer) error {
+	_, err := io.WriteString(w, "a recording")
+	return err
+}
+
 // Trace writes two lines and ends.
 func (f *fake) Trace(_ context.Context, what TraceRequest, w io.Writer) error {
 	if what.Function == "" {

@@ -209,7 +209,10 @@ func handler(life context.Context, p Provider) http.Handler {
 	handle("POST", "/v1/inject/link", "POST", with(p.InjectLink))
 	handle("POST", "/v1/inject/fault", "POST", with(func(ctx context.Context, c FaultChange) (any, error) { return list(p.InjectFault(ctx, c)) }))
 	get("/v1/faults", func(ctx context.Context) (any, error) { return list(p.Faults(ctx)) })
-	paths = append(paths, capturePath, tracePath)
+	paths = append(paths, capturePath, tracePath, recordingPath)
+	mux.HandleFunc("GET "+recordingPath, func(w http.ResponseWriter, r *http.Request) {
+		stream(life, w, r, "application/octet-stream", p.Recording)
+	})
 	mux.HandleFunc("GET "+capturePath, func(w http.ResponseWriter, r *http.Request) {
 		stream(life, w, r, "application/x-pcapng", func(ctx context.Context, out io.Writer) error {
 			q := r.URL.Query()
@@ -254,10 +257,11 @@ func traceRequest(q url.Values) (t TraceRequest, err error) {
 	return TraceRequest{Function: q.Get("function"), QPN: uint32(qpn), For: duration}, nil
 }
 
-// Answers that last until the client disconnects.
+// Answers that last until the client disconnects, or are long.
 const (
-	capturePath = "/v1/capture"
-	tracePath   = "/v1/trace"
+	capturePath   = "/v1/capture"
+	tracePath     = "/v1/trace"
+	recordingPath = "/v1/recording"
 )
 
 // stream sends what f writes until the client disconnects or the server ends.

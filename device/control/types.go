@@ -431,6 +431,8 @@ type Provider interface {
 	// Capture writes pcapng to w until ctx ends or w fails. mode is sealed, clear, both, or "" for
 	// ports only. ports are names of ports or functions, or any.
 	Capture(ctx context.Context, mode string, ports []string, w io.Writer) error
+	// Recording writes what the NIC's recorder has (device/record).
+	Recording(ctx context.Context, w io.Writer) error
 	// Trace writes JSON TraceLines to w until ctx ends or w fails.
 	Trace(ctx context.Context, what TraceRequest, w io.Writer) error
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/falcon-vnic/vnic/internal/tape"
 )
@@ -60,4 +61,37 @@ func FrameHead(b []byte, total int, head func(b []byte, total int) (n, sum int))
 		sum += at
 	}
 	return at + n, sum
+}
+
+// Describe says what an IP packet is, for people. b is the beginning of total bytes.
+func Describe(b []byte, total int) string {
+	h, why := parseHead(b, total)
+	if why != none {
+		return fmt.Sprintf("%d bytes", total)
+	}
+	proto := fmt.Sprintf("protocol %d", h.proto)
+	switch h.proto {
+	case protoTCP:
+		proto = "TCP"
+	case protoUDP:
+		proto = "UDP"
+	case protoICMP, protoICMP6:
+		proto = "ICMP"
+	}
+	return fmt.Sprintf("%d bytes of %s from %s to %s", total, proto, h.src, h.dst)
+}
+
+// DescribeFrame does what Describe does, for an Ethernet frame.
+func DescribeFrame(b []byte, total int) string {
+	if len(b) < ethLen {
+		return fmt.Sprintf("%d bytes", total)
+	}
+	switch typ := binary.BigEndian.Uint16(b[ethLen-2:]); typ {
+	case typeIPv4, typeIPv6:
+		return Describe(b[ethLen:], total-ethLen)
+	case typeARP:
+		return "ARP"
+	default:
+		return fmt.Sprintf("%d bytes of EtherType %#04x", total, typ)
+	}
 }

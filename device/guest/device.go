@@ -288,6 +288,7 @@ func (f *Device) stop(now falcon.Time) {
 		return
 	}
 	f.set.cfg.Log(now, slog.LevelWarn, "function fault", "function", f.ID.String(), "fault", f.faultCode.String(), "reason", f.faultReason)
+	f.set.failed(f.ID, "fault")
 	f.release(now)
 	f.Notify(&abi.AsyncEvent{Type: abi.EventFunctionFault, Status: uint32(f.faultCode)}, f.faultReason)
 }
@@ -317,6 +318,7 @@ func (f *Device) Violation(v *abi.Violation) {
 	if f.violations.Note(now, v) {
 		f.set.cfg.Log(now, slog.LevelWarn, "driver broke a rule of docs/abi", "function", f.ID.String(), "clause", abi.Clause(v.Clause).String(),
 			"ring", v.Ring.String(), "queue", v.Queue, "index", v.Index, "bytes", hex.EncodeToString(v.Bytes[:v.Length]))
+		f.set.failed(f.ID, "violation")
 	}
 }
 

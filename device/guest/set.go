@@ -10,6 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/effect"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/tape"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
@@ -31,8 +32,9 @@ type SetConfig struct {
 // of a Step, and the events and replies to be sent then.
 type Set struct {
 	Bells     *Bells
-	Doorbells uint64 // number of doorbells rung
-	Commands  uint64 // number of admin commands carried out
+	Failed    func(id pfvf.ID, how string) // called, as an effect, when a driver broke a rule or its function got a fault; nil: nobody asks
+	Doorbells uint64                       // number of doorbells rung
+	Commands  uint64                       // number of admin commands carried out
 
 	cfg       SetConfig
 	now       falcon.Time // time of the current Step
@@ -76,6 +78,13 @@ func (s *Set) openEvents(b *Binding, q queues.Bell) {
 		b.events = s.events.Open(b, irq)
 	}
 	b.holder, _ = q.(queues.AdminHolder)
+}
+
+// failed reports how a function went wrong, when the Step is over.
+func (s *Set) failed(id pfvf.ID, how string) {
+	if s.Failed != nil {
+		s.cfg.Effects.Add(effect.Func(func() { s.Failed(id, how) }))
+	}
 }
 
 // leave removes the bell and the event queues of a driver.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/tape"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/queues/ring"
@@ -168,6 +169,35 @@ func (s *Set) Play(now falcon.Time, k tape.Kind, find func(id uint32) *Device, n
 	case tape.Window:
 		s.OpenEvents(b, playedBell(t))
 	}
+}
+
+// List reads an event of a driver, and says what it did, for people. names has the functions of drivers,
+// by their numbers.
+func List(t *tape.Tape, k tape.Kind, names map[uint64]string) string {
+	number := t.Uint()
+	if k == tape.Attach {
+		name := pfvf.ID(t.Uint()).String()
+		names[number] = "driver of " + name
+		var is attached
+		t.Value(&is)
+		return fmt.Sprintf("%s gets a driver, %s", name, is.Attached)
+	}
+	name, known := names[number]
+	if !known { // it came before what is left of the recording
+		name = fmt.Sprintf("driver %d", number)
+	}
+	switch k {
+	case tape.Request:
+		r := playRequest(t)
+		return name + " " + r.describe()
+	case tape.Leave:
+		if fault := playFault(t); fault != nil {
+			return fmt.Sprintf("%s leaves: %s", name, fault)
+		}
+		return name + " leaves"
+	}
+	playedBell(t)
+	return name + " uses a window"
 }
 
 // says describes what a driver does, and the fault that makes it do so.

@@ -16,7 +16,7 @@ import (
 )
 
 // magic begins a file; its last byte is the version of the format.
-var magic = []byte("vnicrec\x02")
+var magic = []byte("vnicrec\x03")
 
 // Header describes a recording.
 type Header struct {
@@ -78,9 +78,12 @@ type Config struct {
 // Create begins a recording. It adds the text of the configuration to the header.
 func Create(c Config, h Header) (*Recorder, error) {
 	h.Config, h.Payload = c.Text, c.Keep.String()
-	f, err := create(c.File, &h)
+	f, err := create(c.File)
 	if err != nil {
 		return nil, err
+	}
+	if _, err = h.write(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("recording %s: %w", c.File, err), f.Close())
 	}
 	r := &Recorder{file: f, limit: c.Limit, full: make(chan chunk, buffers*h.Shards), done: make(chan struct{}), ended: make(chan struct{})}
 	for shard := range h.Shards {
@@ -94,55 +97,68 @@ func Create(c Config, h Header) (*Recorder, error) {
 	return r, nil
 }
 
-// create makes a file with a header.
-func create(path string, h *Header) (*os.File, error) {
+// create makes a file, which only its owner may read.
+func create(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("recording: %w; give a name that no file has, in a folder that exists", err)
 	}
-	text, err := json.Marshal(h)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	b := binary.LittleEndian.AppendUint32(bytes.Clone(magic), uint32(len(text)))
-	b = binary.LittleEndian.AppendUint32(append(b, text...), crc32.Checksum(text, castagnoli))
-	if _, err := f.Write(b); err != nil {
-		return nil, errors.Join(fmt.Errorf("recording %s: %w", path, err), f.Close())
-	}
 	return f, nil
 }
 
+// save makes a file, and removes it if it cannot be written.
+func save(path string, write func(io.Writer) (int64, error)) (size int64, err error) {
+	f, err := create(path)
+	if err != nil {
+		return 0, err
+	}
+	size, err = write(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return 0, errors.Join(fmt.Errorf("recording %s: %w", path, err), os.Remove(path))
+	}
+	return size, nil
+}
+
+// write writes the beginning of a file.
+func (h *Header) write(w io.Writer) (size int64, err error) {
+	text, err := json.Marshal(h)
+	if err != nil {
+		return 0, err
+	}
+	b := binary.LittleEndian.AppendUint32(bytes.Clone(magic), uint32(len(text)))
+	b = binary.LittleEndian.AppendUint32(append(b, text...), crc32.Checksum(text, castagnoli))
+	n, err := w.Write(b)
+	return int64(n), err
+}
+
 // write writes a chunk.
-func (c *chunk) write(w io.Writer) error {
+func (c *chunk) write(w io.Writer) (size int64, err error) {
 	var h [chunkHeader]byte
 	h[0] = byte(c.shard)
 	binary.LittleEndian.PutUint32(h[4:], uint32(len(c.b)))
 	binary.LittleEndian.PutUint32(h[8:], crc32.Checksum(c.b, castagnoli))
 	if _, err := w.Write(h[:]); err != nil {
-		return err
+		return 0, err
 	}
-	_, err := w.Write(c.b)
-	return err
+	n, err := w.Write(c.b)
+	return chunkHeader + int64(n), err
 }
 
 // Save makes a file of tapes that are in memory, each in chunks. It returns the file's size.
 func Save(path string, h Header, tapes [][][]byte) (size int64, err error) {
-	f, err := create(path, &h)
-	if err != nil {
-		return 0, err
-	}
-	for shard, chunks := range tapes {
-		for _, b := range chunks {
-			if err == nil {
-				err = (&chunk{shard, b}).write(f)
+	return save(path, func(w io.Writer) (int64, error) {
+		size, err := h.write(w)
+		for shard, chunks := range tapes {
+			for _, b := range chunks {
+				if err == nil {
+					var n int64
+					n, err = (&chunk{shard, b}).write(w)
+					size += n
+				}
 			}
 		}
-	}
-	st, failed := f.Stat()
-	if err = errors.Join(err, failed, f.Close()); err != nil {
-		return 0, err
-	}
-	return st.Size(), nil
+		return size, err
+	})
 }
 
 // Tape returns the tape of a shard, which belongs to its thread.
@@ -184,7 +200,7 @@ func (r *Recorder) end(why string) {
 func (r *Recorder) write() {
 	defer close(r.done)
 	for c := range r.full {
-		if err := c.write(r.file); err != nil {
+		if _, err := c.write(r.file); err != nil {
 			r.end(err.Error())
 		}
 		select {
@@ -193,6 +209,9 @@ func (r *Recorder) write() {
 		}
 	}
 }
+
+// Path returns the name of the file.
+func (r *Recorder) Path() string { return r.file.Name() }
 
 // Ended returns a channel that is closed when the recording ends before the NIC does.
 func (r *Recorder) Ended() <-chan struct{} { return r.ended }
@@ -227,7 +246,7 @@ type Recording struct {
 func Read(f io.ReaderAt) (*Recording, error) {
 	head := make([]byte, len(magic)+4)
 	if _, err := f.ReadAt(head, 0); err != nil || !bytes.Equal(head[:len(magic)-1], magic[:len(magic)-1]) {
-		return nil, errors.New("this is no recording of vnic run --record")
+		return nil, errors.New("this is no recording of vnic")
 	}
 	if v := head[len(magic)-1]; v != magic[len(magic)-1] {
 		return nil, fmt.Errorf("the recording has version %d of the format, this program reads %d: use the program that made it", v, magic[len(magic)-1])
@@ -259,16 +278,32 @@ func Read(f io.ReaderAt) (*Recording, error) {
 }
 
 // Tape returns a tape that plays a shard.
-func (r *Recording) Tape(shard int) *tape.Tape {
+func (r *Recording) Tape(shard int) *tape.Tape { return tape.Play(r.keep, r.chunks(shard)) }
+
+// List returns a tape for somebody who only reads what is on it. It may be without a beginning.
+func (r *Recording) List(shard int) *tape.Tape { return tape.List(r.keep, r.chunks(shard)) }
+
+// Begins returns how many Steps of a shard are missing at the beginning, and the time of the last of them.
+func (r *Recording) Begins(shard int) (steps uint64, now int64, err error) {
+	b, err := r.chunks(shard)()
+	if errors.Is(err, io.EOF) {
+		return 0, 0, nil
+	}
+	steps, now = tape.Begins(b)
+	return steps, now, err
+}
+
+// chunks returns a function that returns the chunks of a shard, one after the other.
+func (r *Recording) chunks(shard int) func() ([]byte, error) {
 	at := r.at
-	return tape.Play(r.keep, func() ([]byte, error) {
+	return func() ([]byte, error) {
 		for {
 			c, err := r.chunk(&at)
 			if err != nil || c.shard == shard {
 				return c.b, err
 			}
 		}
-	})
+	}
 }
 
 // chunk reads the chunk at *at and moves behind it. A last chunk that is cut, as by a machine that

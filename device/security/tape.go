@@ -67,20 +67,34 @@ func flags(h *psp.Header) (f uint64) {
 	return f
 }
 
-func (o *Opener) play(sealed []byte) (*Opened, Refusal) {
-	t := o.tape
-	t.Place(0, uint64(crc32.ChecksumIEEE(sealed)), uint64(len(sealed))) // its head has an IV of its own
-	t.Ask(tape.Opened)
-	why := min(Refusal(t.Uint()), Refusals-1)
+// readOpened reads what openTaped wrote. clear is nil if nothing was opened.
+func readOpened(t *tape.Tape) (h psp.Header, clear []byte, why Refusal) {
+	why = min(Refusal(t.Uint()), Refusals-1)
 	if t.Uint() == 0 {
-		return nil, why
+		return h, nil, why
 	}
-	h := psp.Header{Owner: t.Uint(), Class: psp.Class(t.Uint())}
+	h = psp.Header{Owner: t.Uint(), Class: psp.Class(t.Uint())}
 	v := t.Uint()
 	h.NextHeader, h.Version, h.CryptOffset = uint8(v), uint8(v>>8), uint8(v>>16)
 	h.Sample, h.Drop, h.HasVC = v>>24&1 != 0, v>>25&1 != 0, v>>26&1 != 0
 	h.SPI, h.IV, h.VC = uint32(t.Uint()), t.Uint(), t.Uint()
-	clear := t.GetPart()
+	return h, t.GetPart(), why
+}
+
+// ListOpened reads from a tape the use and the content of a packet that was opened; nil: it was not.
+func ListOpened(t *tape.Tape) (u Use, clear []byte, why Refusal) {
+	h, clear, why := readOpened(t)
+	return useOf(h.Owner, cm.Class(h.Class)), clear, why
+}
+
+func (o *Opener) play(sealed []byte) (*Opened, Refusal) {
+	t := o.tape
+	t.Place(0, uint64(crc32.ChecksumIEEE(sealed)), uint64(len(sealed))) // its head has an IV of its own
+	t.Ask(tape.Opened)
+	h, clear, why := readOpened(t)
+	if clear == nil {
+		return nil, why
+	}
 	at := len(sealed) - psp.ICVLen - len(clear)
 	if at < 0 {
 		t.Differs("the recording has a packet that does not fit into its frame")

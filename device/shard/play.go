@@ -75,12 +75,17 @@ func (p *Player) packet(dir capture.Direction, packet []byte, comment string) {
 	}
 	what := fmt.Sprintf("%d bytes", len(packet))
 	if b := falconIn(packet); b != nil {
-		what = sim.Describe(b)
-		if cid, ok := wire.PeekCID(b); ok {
-			what += fmt.Sprintf(", CID %#x", cid)
-		}
+		what = describeFalcon(b)
 	}
 	p.note(fmt.Sprintf("%s %s: %s", way, what, comment))
+}
+
+// describeFalcon describes a Falcon packet.
+func describeFalcon(b []byte) string {
+	if cid, ok := wire.PeekCID(b); ok {
+		return fmt.Sprintf("%s, CID %#x", sim.Describe(b), cid)
+	}
+	return sim.Describe(b)
 }
 
 // falconIn returns the Falcon packet in an IP packet, nil if there is none.
@@ -301,7 +306,7 @@ func (p *Player) event(now falcon.Time, k tape.Kind) {
 	case tape.View:
 		var c change
 		t.Value(&c)
-		p.note("an operator changes faults or violations of " + c.ID.String())
+		p.note(c.String())
 		s.playChange(now, &c)
 	case tape.Secret:
 		s.UseSecret([32]byte{})

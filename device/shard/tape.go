@@ -238,6 +238,11 @@ type change struct {
 	ClearViolations bool // of function ID
 }
 
+// String says what it is, for people.
+func (c *change) String() string {
+	return "an operator changes faults or violations of " + c.ID.String()
+}
+
 // operated writes an operator's change down.
 func (fs *functionSet) operated(c change) {
 	if fs.tape.Event(tape.View) {

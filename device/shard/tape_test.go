@@ -70,7 +70,7 @@ type taping struct {
 
 func newTaping(index int, cfg *config.Config) *taping {
 	r := &taping{index: index, cfg: cfg, keep: kept}
-	r.tape = tape.Record(1<<16, kept, func(chunk []byte) []byte {
+	r.tape = tape.Record(1<<14, kept, func(chunk []byte) []byte {
 		if len(chunk) > 0 {
 			r.chunks = append(r.chunks, chunk)
 		}
@@ -86,6 +86,11 @@ func (r *taping) replay(t testing.TB) *Player {
 	p, err := r.play()
 	if err != nil {
 		t.Errorf("shard %d of NIC %d: %v", r.index, r.cfg.NIC.Host, describe(err))
+		return p
+	}
+	on := tape.List(r.keep, tape.Chunks(r.chunks))
+	if err := List(on, func(Note) {}); err != nil || on.Steps() != p.tape.Steps() {
+		t.Errorf("shard %d of NIC %d: the list has %d of %d Steps: %v", r.index, r.cfg.NIC.Host, on.Steps(), p.tape.Steps(), err)
 	}
 	return p
 }
@@ -460,6 +465,42 @@ func TestADamagedRecordingIsRefused(t *testing.T) {
 		r.chunks = [][]byte{b}
 		_, _ = r.play()
 	}
+}
+
+// TestARecordingWithoutABeginningIsListed: what is left of it, with the numbers and times of the Steps.
+func TestARecordingWithoutABeginningIsListed(t *testing.T) {
+	r := aRecording(t, tape.Digest)
+	list := func(chunks [][]byte) (notes []Note) {
+		if err := List(tape.List(r.keep, tape.Chunks(chunks)), func(n Note) { notes = append(notes, n) }); err != nil {
+			t.Fatal(err)
+		}
+		return notes
+	}
+	whole := list(r.chunks)
+	text := fmt.Sprint(whole)
+	for _, want := range []string{"h1.pf0.vf1 gets a driver", "driver of h1.pf0.vf1 rings SQ", "order of the core: Decide", "in  BACK data ", "in  ARP"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %v", want, whole)
+		}
+	}
+	missing, now := tape.Begins(r.chunks[1])
+	rest := list(r.chunks[1:])
+	if want := fmt.Sprintf("Steps 1 to %d are missing", missing); missing == 0 || rest[0] != (Note{missing, now, want}) {
+		t.Errorf("%v, want %s", rest[0], want)
+	}
+	same := func(a, b Note) bool { return a.Step == b.Step && a.Now == b.Now }
+	for i, j := len(rest)-1, len(whole)-1; i > 0; i, j = i-1, j-1 {
+		if !same(rest[i], whole[j]) {
+			t.Fatalf("%v, want %v", rest[i], whole[j])
+		}
+	}
+}
+
+// FuzzList: no recording ends the program.
+func FuzzList(f *testing.F) {
+	r := aRecording(f, tape.Digest)
+	f.Add(bytes.Join(r.chunks, nil))
+	f.Fuzz(func(_ *testing.T, b []byte) { _ = List(tape.List(r.keep, tape.Chunks([][]byte{b})), func(Note) {}) })
 }
 
 // FuzzReplay: no recording ends the program.

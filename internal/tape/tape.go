@@ -14,6 +14,7 @@ type Tape struct {
 	b     []byte // recording: the chunk so far; playing: the chunk
 	at    int    // playing: what was read of it
 	plays bool
+	lists bool                      // playing: for somebody who only reads what is on the tape
 	next  func() ([]byte, error)    // playing: the next chunk; io.EOF: there is none
 	full  func(chunk []byte) []byte // recording: takes a chunk for an empty buffer; nil: there is none
 	ended bool                      // recording: there was no empty buffer
@@ -38,9 +39,10 @@ type Tape struct {
 // trail is how many entries before a difference are named.
 const trail = 12
 
-// Record returns a tape that records, and keeps so much of payload. full is called at the end of the first Step that leaves size
-// bytes or more: it takes the chunk and returns an empty buffer with room for size bytes and a Step; nil
-// ends the recording.
+// Record returns a tape that records, and keeps so much of payload. full is called at the end of the
+// first Step that leaves size bytes or more: it takes the chunk and returns an empty buffer with room
+// for size bytes and a Step. If it returns the chunk, the tape goes on with it for a Step; nil ends the
+// recording.
 func Record(size int, keep Payload, full func(chunk []byte) []byte) *Tape {
 	return &Tape{size: size, mode: keep, full: full, b: full(nil)}
 }
@@ -49,6 +51,12 @@ func Record(size int, keep Payload, full func(chunk []byte) []byte) *Tape {
 // after the last.
 func Play(keep Payload, next func() ([]byte, error)) *Tape {
 	return &Tape{plays: true, mode: keep, next: next}
+}
+
+// List returns a tape that plays chunks for somebody who only reads what is on it. The first chunks may
+// be missing, or others.
+func List(keep Payload, next func() ([]byte, error)) *Tape {
+	return &Tape{plays: true, lists: true, mode: keep, next: next}
 }
 
 // Records reports whether t records.
@@ -138,10 +146,62 @@ func (t *Tape) Next() (Kind, error) {
 	if t.loose != nil {
 		return t.loose.event(t)
 	}
-	if err := t.more(); err != nil {
-		return 0, err
+	for {
+		if err := t.more(); err != nil {
+			return 0, err
+		}
+		if Kind(t.b[t.at]) != Where {
+			return t.kind(true), nil
+		}
+		if err := t.arrive(); err != nil {
+			return 0, err
+		}
 	}
-	return t.kind(true), nil
+}
+
+// Missing is the error of a tape of which some chunks are missing.
+type Missing struct {
+	Steps, To uint64 // that were played, and that come before what is there
+	Now       int64  // time of the last of those
+}
+
+func (m *Missing) Error() string {
+	return fmt.Sprintf("the recording goes on after Step %d, of Steps %d and on nothing is left", m.To, m.Steps+1)
+}
+
+// where writes where the tape is, at the beginning of a chunk that is not the first.
+func (t *Tape) where() {
+	t.b = append(t.b, byte(Where))
+	t.PutUint(t.steps)
+	t.PutInt(t.now)
+}
+
+// arrive reads what where wrote.
+func (t *Tape) arrive() error {
+	t.script.close(t.b[t.begins:t.at])
+	t.at++
+	steps, now := t.Uint(), t.Int()
+	t.begins = t.at
+	switch {
+	case t.lists:
+		t.steps, t.now = steps, now
+	case steps != t.steps:
+		return &Missing{t.steps, steps, now}
+	}
+	return nil
+}
+
+// Begins returns where a tape is whose first chunk this is: how many Steps are missing, and the time of
+// the last of them.
+func Begins(chunk []byte) (steps uint64, now int64) {
+	if len(chunk) == 0 || Kind(chunk[0]) != Where {
+		return 0, 0
+	}
+	steps, n := binary.Uvarint(chunk[1:])
+	if n > 0 {
+		now, _ = binary.Varint(chunk[1+n:])
+	}
+	return steps, now
 }
 
 // more begins the next chunk if this one is read.
@@ -407,6 +467,8 @@ func (t *Tape) exchange() {
 	t.cut = t.now
 	if t.b = t.full(t.b); t.b == nil {
 		t.ended = true
+	} else if len(t.b) == 0 {
+		t.where()
 	}
 }
 

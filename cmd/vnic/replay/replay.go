@@ -32,6 +32,7 @@ type options struct {
 	reduce  string
 	shard   int // -1: all
 	step    bool
+	list    bool
 	json    bool
 
 	stop  stop             // of --until and --break
@@ -56,12 +57,17 @@ with exit status 1, and what led to it is printed.
 
 --until and --break stop earlier and show the state there, as vnic show does.
 --step takes commands from standard input: n for the next Step, c to go on, show
-for the state, help for the others.`,
+for the state, help for the others.
+
+A recording of nic.recorder whose beginning had to make room cannot run again.
+--list prints what came in, of any recording: frames and packets, what drivers
+did, orders of the NIC's core.`,
 		Example: `  vnic replay nic.rec
   vnic replay nic.rec --break violation
   vnic replay nic.rec --until 2200 --json
   vnic replay nic.rec --trace pf0.vf1
   vnic replay nic.rec --step
+  vnic replay nic.rec --list
   vnic replay nic.rec --break violation --reduce small.rec`,
 		Args: cli.Arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -91,6 +97,7 @@ for the state, help for the others.`,
 	f.StringVar(&o.reduce, "reduce", "", "write a smaller recording to this `file` that still shows what --break names")
 	f.IntVar(&o.shard, "shard", -1, "replay this shard only, counted from 0; -1: all")
 	f.BoolVar(&o.step, "step", false, "take commands from standard input, Step by Step")
+	f.BoolVar(&o.list, "list", false, "do not run it: print what came in, also of a recording without a beginning")
 	cli.JSONFlag(f, &o.json)
 	return c
 }
@@ -98,6 +105,9 @@ for the state, help for the others.`,
 func (o *options) check() (err error) {
 	if o.step && o.json {
 		return cli.Usagef("--step is for people and prints no JSON; --until and --break do")
+	}
+	if o.list && (o.json || o.step || o.reduce != "" || o.trace != "" || o.capture != "" || o.log != "" || o.until != "" || o.breakAt != "") {
+		return cli.Usagef("--list runs nothing, and goes with --shard alone")
 	}
 	if o.log != "" {
 		if err := o.level.UnmarshalText([]byte(o.log)); err != nil {
@@ -165,6 +175,18 @@ func (o *options) replay(ctx context.Context, r *record.Recording) error {
 	case o.step && first != last:
 		return cli.Usagef("--step: the recording has %d shards; choose one by --shard", r.Shards)
 	}
+	if o.list {
+		return o.listShards(r, first, last)
+	}
+	for i := first; i <= last; i++ {
+		steps, now, err := r.Begins(i)
+		switch {
+		case err != nil:
+			return fmt.Errorf("shard %d: %w", i, err)
+		case steps > 0:
+			return fmt.Errorf("shard %d: the recording has no beginning: the first %d Steps, to %s, made room for later ones; --list prints what is there (a larger nic.recorder.size keeps more, vnic upgrade makes a beginning)", i, steps, at(now+r.Offset))
+		}
+	}
 	if o.reduce != "" {
 		var shards []int
 		for i := first; i <= last; i++ {
@@ -196,6 +218,24 @@ func (o *options) replay(ctx context.Context, r *record.Recording) error {
 		err = errors.Join(cli.PrintJSON(o.out, rep), err)
 	}
 	return err
+}
+
+// listShards prints what came in.
+func (o *options) listShards(r *record.Recording, first, last int) error {
+	o.say("NIC %s, recorded by vnic %s from %s on\n", r.NIC, r.Version, at(r.Started))
+	for i := first; i <= last; i++ {
+		o.say("shard %d:\n", i)
+		err := shard.List(r.List(i), func(n shard.Note) { o.note(r, &n) })
+		if err != nil {
+			return fmt.Errorf("shard %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// note prints something that happened.
+func (o *options) note(r *record.Recording, n *shard.Note) {
+	o.say("  Step %d, %s  %s\n", n.Step, at(n.Now + r.Offset)[len("2006-01-02 "):], n.What)
 }
 
 // traced returns the function of --trace; 0: there is none.
@@ -345,8 +385,8 @@ func (x *run) differs(d *tape.Difference) error {
 // last prints the last n things that happened.
 func (x *run) last(n int) {
 	notes := x.player.Notes()
-	for _, is := range notes[max(0, len(notes)-n):] {
-		x.o.say("  Step %d, %s  %s\n", is.Step, x.wall(is.Now)[len("2006-01-02 "):], is.What)
+	for i := max(0, len(notes)-n); i < len(notes); i++ {
+		x.o.note(x.r, &notes[i])
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +18,10 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/record"
+	"github.com/falcon-vnic/vnic/guestlib/conform"
 	"github.com/falcon-vnic/vnic/guestlib/workload"
+	"github.com/falcon-vnic/vnic/internal/tape"
 )
 
 // TestARecordedNICIsReplayedByTheCommand records two NICs under the workload, one of which is killed,
@@ -153,6 +157,98 @@ func replayedElsewhere(t *testing.T, file, whole string) {
 	out, err := vnictest.Here(t, replay.Command(), file)
 	if err != nil || !strings.Contains(out, "this is vnic v99: it may do something else than the one that was recorded") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestTheRecorderSavesWhatLedToAFailure: when a driver breaks a rule, when the worker is killed, and when
+// an operator asks. The files replay; a worker's is its own.
+func TestTheRecorderSavesWhatLedToAFailure(t *testing.T) {
+	vnictest.InLab(t, false, func(l *vnictest.Lab) {
+		dir := filepath.Join(l.Dir, "saved")
+		l.Must(os.Mkdir(dir, 0o700))
+		l.Rewrite(0, "nic: {", fmt.Sprintf("nic: {recorder: {size: 32M, folder: %s}, ", dir))
+		l.Start(0)
+		saved := func(why string) (file string) {
+			vnictest.Eventually(t, "a recording because of "+why, func() error {
+				list, err := filepath.Glob(filepath.Join(dir, "vnic_1_*_"+why+".rec"))
+				if err == nil && len(list) != 1 {
+					err = fmt.Errorf("%d files", len(list))
+				}
+				if err == nil {
+					file = list[0]
+				}
+				return err
+			})
+			if st, err := os.Stat(file); err != nil || st.Mode() != 0o600 {
+				t.Errorf("%v, %v", err, st)
+			}
+			return file
+		}
+		replays := func(file string, more ...string) string {
+			out, errs, code := vnictest.Run(t, append([]string{"replay", file}, more...)...)
+			if code != 0 || errs != "" {
+				t.Errorf("exit status %d\n%s%s", code, out, errs)
+			}
+			return out
+		}
+		r, err := conform.Run(t.Context(), conform.Config{URL: "unix://" + l.Hosts[0].Socket + "?function=pf0.vf1", Wait: vnictest.Limit, Match: regexp.MustCompile("^stream.violations$")})
+		l.Must(err)
+		if failed := r.Failed(); len(failed) > 0 {
+			t.Fatal(failed)
+		}
+		if out := replays(saved("violation_h1.pf0.vf1"), "--break", "violation"); !strings.Contains(out, "the driver of h1.pf0.vf1 broke DRV-") {
+			t.Errorf("the rule is not found again in\n%s", out)
+		}
+		now := filepath.Join(l.Dir, "now.rec")
+		if out, errs, code := vnictest.Run(t, "record", "save", now, "-s", l.Hosts[0].Control); code != 0 || !strings.HasPrefix(out, now+": ") {
+			t.Errorf("exit status %d\n%s%s", code, out, errs)
+		}
+		if out := replays(now); !strings.Contains(out, "what went out is what was recorded") {
+			t.Error(out)
+		}
+		was := l.NIC(0, 0)
+		l.Must(syscall.Kill(was.Worker, syscall.SIGKILL))
+		if out := replays(saved("worker_1")); !strings.Contains(out, "what went out is what was recorded") {
+			t.Error(out)
+		}
+		l.NIC(0, was.Worker)
+		again := filepath.Join(l.Dir, "again.rec")
+		if _, errs, code := vnictest.Run(t, "record", "save", again, "-s", l.Hosts[0].Control); code != 0 {
+			t.Error(errs)
+		}
+		if out := replays(again); steps(t, out) >= steps(t, replays(saved("worker_1"))) {
+			t.Errorf("the next worker did not begin anew:\n%s", out)
+		}
+	})
+}
+
+// TestARecordingWithoutABeginningIsListedByTheCommand, which says why it cannot run it.
+func TestARecordingWithoutABeginningIsListedByTheCommand(t *testing.T) {
+	r, err := record.NewRing(record.Config{Limit: 4096, Text: "nic: {host: 1}\nuplink: {name: up, address: 10.0.0.1/24}\n"}, record.Header{NIC: "nic1", Shards: 1, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	on := r.Tape(0)
+	for n := range int64(1000) {
+		on.Begin(tape.Step, n*1e9)
+		for range 4 {
+			on.PutUint(0)
+		}
+		on.Event(tape.InboxEnd)
+		on.Check()
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if _, err := r.Save(file); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, code := vnictest.Run(t, "replay", file)
+	if code != 1 || !strings.Contains(errs, "shard 0: the recording has no beginning: the first ") || !strings.Contains(errs, "--list prints what is there") || out != "" {
+		t.Errorf("exit status %d\n%s%s", code, out, errs)
+	}
+	out, errs, code = vnictest.Run(t, "replay", file, "--list")
+	if code != 0 || errs != "" || !regexp.MustCompile(`(?s)^NIC nic1, recorded by vnic test from .*\nshard 0:\n  Step (\d+), .*  Steps 1 to \d+ are missing\n$`).MatchString(out) {
+		t.Errorf("exit status %d\n%s%s", code, out, errs)
 	}
 }
 

@@ -149,13 +149,11 @@ func runNIC(ctx context.Context, cfg *config.Config, o *options) error {
 		}
 		return nic.Reconfigure(is)
 	}
-	if o.record != "" {
-		text, err := os.ReadFile(o.path)
-		if err != nil {
-			return err
-		}
-		deps.Record = recordTo(o, 1, string(text))
+	text, err := os.ReadFile(o.path)
+	if err != nil {
+		return err
 	}
+	deps.Record = recordTo(o, 1, string(text))
 	if err := OpenGuests(cfg, &deps); err != nil {
 		return err
 	}
@@ -168,13 +166,11 @@ func runNIC(ctx context.Context, cfg *config.Config, o *options) error {
 // recordLimit is the most that vnic run --record records.
 const recordLimit = 4 << 30
 
-// recordTo returns what makes a NIC record to file. Each worker of it has a file of its own.
+// recordTo returns what makes a NIC record to the file of --record, if there is one. Each worker of it has
+// a file of its own.
 func recordTo(o *options, generation int, text string) record.Config {
 	file := o.record
-	if file == "" {
-		return record.Config{}
-	}
-	if generation > 1 {
+	if file != "" && generation > 1 {
 		file = fmt.Sprintf("%s.%d", file, generation)
 	}
 	return record.Config{File: file, Keep: o.keep, Limit: recordLimit, Text: text}

@@ -23,6 +23,7 @@ import (
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/record"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
@@ -42,8 +43,12 @@ type resources struct {
 	looks       map[uint32]qemu.VfioPCI // PCI look of vfio-user functions, by guest
 	attach      []config.Attach         // upgrades do not change it
 
+	log   *slog.Logger
+	saves sync.WaitGroup // recordings that are being saved
+
 	mu    sync.Mutex
 	close []func() error // called in reverse order
+	ring  *os.File       // memory of the worker's recorder; nil: it has none
 }
 
 // passed returns the flags of this process that are passed on to workers.
@@ -87,6 +92,7 @@ func supervise(ctx context.Context, cfg *config.Config, o *options) (err error) 
 			return k.kept(name, fds, qemu.VhostOptions{Log: log})
 		},
 		Watchdog: k.watchdog,
+		Failed:   k.saveRecording,
 		Log:      log,
 		Notify: func(state string) {
 			if err := notify(state); err != nil {
@@ -98,7 +104,7 @@ func supervise(ctx context.Context, cfg *config.Config, o *options) (err error) 
 
 // keep opens all sockets of the configuration, for guests and for operators.
 func keep(cfg *config.Config, o *options, log *slog.Logger) (_ *resources, err error) {
-	k := &resources{o: o, text: -1, before: -1, limit: *cfg.NIC.Watchdog, relays: map[string]supervisor.Relay{}, looks: map[uint32]qemu.VfioPCI{}, attach: cfg.Attach}
+	k := &resources{o: o, log: log, text: -1, before: -1, limit: *cfg.NIC.Watchdog, relays: map[string]supervisor.Relay{}, looks: map[uint32]qemu.VfioPCI{}, attach: cfg.Attach}
 	defer func() {
 		if err != nil {
 			_ = k.end()
@@ -243,6 +249,8 @@ func (k *resources) give() []supervisor.Given {
 // a function, which needs connections to the worker.
 func (k *resources) kept(name string, fds []int, opt qemu.VhostOptions) (supervisor.Relay, error) {
 	switch {
+	case name == keptRing && len(fds) == 1:
+		return nil, k.keepRing(fds[0])
 	case strings.HasPrefix(name, givenWindow):
 		win, w, err := k.adoptKept(givenWindow, config.AttachVhostUser, name, fds)
 		if err != nil {
@@ -266,6 +274,56 @@ func (k *resources) kept(name string, fds []int, opt qemu.VhostOptions) (supervi
 		return r, nil
 	}
 	return nil, nil
+}
+
+// keepRing keeps the memory of the worker's recorder.
+func (k *resources) keepRing(fd int) error {
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_ = k.takeRing(os.NewFile(uintptr(own), keptRing)).Close() // nil is allowed
+	return nil
+}
+
+// takeRing returns the memory of the worker's recorder, and keeps another in its place.
+func (k *resources) takeRing(is *os.File) (was *os.File) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	was, k.ring = k.ring, is
+	return was
+}
+
+// saveRecording saves what the recorder of a worker has that has ended by itself.
+func (k *resources) saveRecording(generation int) {
+	ring := k.takeRing(nil)
+	cfg, err := k.current()
+	if err != nil || ring == nil || cfg.NIC.Recorder == nil || cfg.NIC.Recorder.Folder == "" {
+		_ = ring.Close() // nil is allowed
+		return
+	}
+	k.saves.Go(func() {
+		defer ring.Close()
+		r := cfg.NIC.Recorder
+		path, err := record.SaveIn(r.Folder, cfg.CM.Name, fmt.Sprintf("worker_%d", generation), func(path string) (int64, error) {
+			return record.Rescue(ring, int64(r.Size), path)
+		})
+		if err != nil {
+			k.log.Error("recording not saved", "err", err)
+			return
+		}
+		k.log.Warn("recording saved", "file", path, "why", "the worker ended by itself", "generation", generation)
+	})
+}
+
+// current returns the configuration that the worker has.
+func (k *resources) current() (*config.Config, error) {
+	fd, err := unix.FcntlInt(uintptr(k.text), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	cfg, _, err := parseGiven(os.NewFile(uintptr(fd), k.o.path), k.o.path)
+	return cfg, err
 }
 
 func (k *resources) closeLater(f func() error) {
@@ -492,6 +550,8 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 func (k *resources) watchdog() time.Duration { return k.limit }
 
 func (k *resources) end() error {
+	k.saves.Wait()
+	_ = k.takeRing(nil).Close() // nil is allowed
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var errs []error

@@ -45,6 +45,7 @@ const (
 	keptTAP      = "tap:"
 	keptSet      = "settings"
 	keptPeers    = "peers"
+	keptRing     = "recorder" // its memory
 )
 
 // runWorker runs a NIC for a supervisor, which started this process.
@@ -81,6 +82,12 @@ func workFor(w *supervisor.Worker, o *options) error {
 			return u.Asked, u.Refused
 		}},
 		LogLevel: level.Set, Reload: w.Reload, Record: recordTo(o, w.Generation, text),
+		KeepRing: func(memory *os.File) error {
+			for _, fd := range w.Take(keptRing) { // of the worker before
+				_ = unix.Close(fd)
+			}
+			return w.Keep(keptRing, int(memory.Fd()))
+		},
 	}
 	if w.Reloads {
 		deps.Supervisor.Reloaded = func() (int, string) {

@@ -34,7 +34,7 @@ func main() {
 // sample has an element in each list, with the keys that must be given. Parse sets the defaults of the
 // others.
 const sample = `
-nic: {host: 1}
+nic: {host: 1, recorder: {}}
 uplink: {name: vnic1, address: 10.0.0.1/24}
 capture: {file: /f}
 functions:

@@ -57,7 +57,8 @@ type Config struct {
 	// Kept is called before descriptors of a worker are kept. If it fails they are not kept. It may
 	// return a relay, which from then on gets connections to workers under that name.
 	Kept   func(name string, fds []int) (Relay, error)
-	Notify func(state string) // tells the service manager
+	Failed func(generation int) // is called when a worker has ended by itself, or was stuck; nil: nobody asks
+	Notify func(state string)   // tells the service manager
 	Log    *slog.Logger
 
 	Grace  time.Duration // time for a worker to shut down; 0: 10 s
@@ -296,6 +297,9 @@ func (s *Supervisor) nextStart(p *process, failure error) (wait time.Duration, e
 	how, lived := fmt.Sprint(failure), time.Duration(0)
 	if p != nil {
 		how, lived = p.how(), time.Since(p.started)
+		if s.cfg.Failed != nil {
+			s.cfg.Failed(p.generation)
+		}
 	}
 	if s.trying || p != nil && p.upgrade && (!p.isReady() || lived < s.cfg.Settle) {
 		s.revert(p, how)
