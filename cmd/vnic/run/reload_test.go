@@ -1,7 +1,12 @@
 package run_test
 
 import (
+	"crypto/tls"
+	"encoding/pem"
+	"fmt"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,4 +68,85 @@ func TestReload(t *testing.T) {
 		})
 		l.Works()
 	})
+}
+
+// TestCertificatesAndPortsChangeByAReloadUnderTraffic: a NIC shows its renewed certificate to whoever
+// calls, and a port gets another MTU, while clients work on their connections.
+func TestCertificatesAndPortsChangeByAReloadUnderTraffic(t *testing.T) {
+	vnictest.MakeLab(t, vnictest.Options{Bare: true}, true, func(l *vnictest.Lab) {
+		l.Start(0)
+		l.Start(1)
+		l.Joined()
+		h := l.Hosts[0]
+		var clients [2]*follower
+		for i := range clients {
+			_, clients[i] = beginEndless(l, i)
+		}
+		works := func() {
+			t.Helper()
+			before := [2]account{clients[0].now(), clients[1].now()}
+			vnictest.Eventually(t, "more operations verified", func() error {
+				for i, c := range clients {
+					if c.verified() <= before[i].operations {
+						return fmt.Errorf("guest %d: %q", i+1, c.now().last)
+					}
+				}
+				return nil
+			})
+		}
+		reload := func(want string) {
+			t.Helper()
+			if out, errs, code := vnictest.Run(t, "reload", "-s", h.Control); code != 0 || !strings.Contains(out, want) {
+				t.Fatalf("exit status %d: %s%s, want %q", code, out, errs, want)
+			}
+			works()
+		}
+		works()
+
+		old := shownCertificate(t, h.CM)
+		if _, errs, code := vnictest.Run(t, "keys", "renew", "--dir", h.Keys, "1"); code != 0 {
+			t.Fatal(errs)
+		}
+		reload("the certificate in cm.identity")
+		b, err := os.ReadFile(filepath.Join(h.Keys, "host-1.pem"))
+		l.Must(err)
+		block, _ := pem.Decode(b)
+		if shown := shownCertificate(t, h.CM); shown == old || shown != string(block.Bytes) {
+			t.Error("the NIC does not show its renewed certificate")
+		}
+
+		mtu := func() int {
+			t.Helper()
+			port, err := net.InterfaceByName(h.Port)
+			l.Must(err)
+			return port.MTU
+		}
+		was := mtu()
+		configure(l, 0, fmt.Sprintf("mtu: %d}", h.PortMTU), "mtu: 1300}")
+		reload("port")
+		if n := mtu(); n != 1300 {
+			t.Errorf("the port has MTU %d", n)
+		}
+		configure(l, 0)
+		reload("port")
+		if n := mtu(); n != was {
+			t.Errorf("the port has MTU %d again, want %d", n, was)
+		}
+		for i, c := range clients {
+			if n := c.now(); n.recovered != 0 || len(n.wrong) != 0 {
+				t.Errorf("guest %d: %+v", i+1, n)
+			}
+		}
+	})
+}
+
+// shownCertificate returns the certificate that a connection manager shows to whoever calls it.
+func shownCertificate(t *testing.T, addr string) string {
+	t.Helper()
+	c, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is only looked at
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return string(c.ConnectionState().PeerCertificates[0].Raw)
 }
