@@ -17,6 +17,12 @@
 //	                ├─▶ settings.Memory, for the next NIC
 //	                └─▶ Fitter: the windows and ports that settings ask for
 //
+// core.go steps the core, and client.go is what crosses between it and a shard. What the core decides has
+// a file each: functions.go (settings, GIDs), peers.go (the one list of peers), follow.go (peers and
+// moved functions of a directory), paths.go (path MTUs, signs of life), plain.go (routes of plain IP),
+// news.go (what peers' links say). Operators are answered by api.go (state), operator.go (changes),
+// reload.go (a configuration that is read again) and recording.go (captures and traces).
+//
 // The controller reaches shards by synchronous calls: Ask runs a function on the shard's thread.
 // That function sees the shard as a View, by subject, and must return soon. Lists that grow with the
 // guests' objects are read function by function, so that traffic continues in between.

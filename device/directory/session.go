@@ -156,8 +156,8 @@ func (s *Session) Changed() bool {
 // Stats returns the counters.
 func (s *Session) Stats() Stats { return s.stats }
 
-// Synced reports whether the fleet was ever read.
-func (s *Session) Synced() bool { return s.reading.synced }
+// NotRead is State.Reading before etcd was asked for the first time.
+const NotRead = "not read yet"
 
 // State describes the session for people.
 type State struct {
@@ -176,7 +176,7 @@ func (s *Session) State() State {
 	case s.err != "":
 		st.Reading = s.err
 	default:
-		st.Reading = "not read yet"
+		st.Reading = NotRead
 	}
 	switch {
 	case s.keeping.state == yielded:

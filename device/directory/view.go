@@ -181,8 +181,11 @@ func (v *View) Names() []string {
 	for name := range v.grants {
 		all[name] = true
 	}
-	return slices.SortedFunc(maps.Keys(all), func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+	return slices.SortedFunc(maps.Keys(all), compareNames)
 }
+
+// compareNames orders names for people: h2 comes before h10.
+func compareNames(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
 
 // Peer is a host with what it has.
 type Peer struct {
@@ -232,7 +235,7 @@ func (v *View) Decide() (peers []Peer, refused []Refusal) {
 			peers = append(peers, p)
 		}
 	}
-	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(peers, func(a, b Peer) int { return compareNames(a.Name, b.Name) })
 	return peers, refused
 }
 

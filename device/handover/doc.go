@@ -6,8 +6,8 @@
 //	shard 0 ◀─ rings 1→0 ◀─ shard 1
 //
 // It carries frames that the uplink delivered on another shard's queue, ARP and neighbour discovery
-// messages, which all shards need, packets of connections between functions of two shards, and
-// plain IP between their ports.
+// messages, which all shards need, packets of connections between functions of two shards, plain IP
+// between their ports, and packets to multicast groups.
 //
 // # Ownership and concurrency
 //

@@ -9,6 +9,12 @@
 //	host  ─► request │ stdin… │ window…          │
 //	guest ─►         │ stdout… stderr…           │ exit
 //
+// # Ownership and concurrency
+//
+// Run, Get and Put use the stream alone until they return, and its owner closes it. Serve has a
+// goroutine for each stream. Frames of one request may be sent by several goroutines, which a lock keeps
+// whole (frame.go).
+//
 // # Trust
 //
 // The host may do anything in its guest. The guest is hostile to the host: a frame is bounded, and

@@ -5,4 +5,9 @@
 //	         ├▶ lab.go: the lab two-guests or two-hosts, made by package lab; or
 //	         │  memory.go: two NICs in this process, for machines without root and QEMU
 //	         └▶ workload in both guests ─▶ report.go
+//
+// # Ownership and concurrency
+//
+// One goroutine makes the scene, starts the workloads and takes everything down again, whatever failed.
+// Each guest's output is followed by a goroutine; report has a lock for them.
 package demo

@@ -5,4 +5,6 @@
 //
 // A check is one entry of a table: what it looks at, how it judges, and the remedy. It reads nothing
 // but what was seen, so that a test can show it anything.
+//
+// It changes nothing, and runs on one goroutine.
 package doctor

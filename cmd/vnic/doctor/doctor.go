@@ -65,9 +65,9 @@ only. Without -c it looks at /etc/vnic/nic.yaml, if there is one.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&o.files, "config", "c", nil, "configuration of a NIC; may be given several times")
-	f.StringArrayVarP(&o.sockets, "socket", "s", nil, "control socket of a running NIC; may be given several times")
-	f.StringVar(&o.user, "qemu-user", "", "user that runs QEMU (default libvirt-qemu, if there is one)")
+	f.StringArrayVarP(&o.files, "config", "c", nil, "`file` with the configuration of a NIC; again for more")
+	f.StringArrayVarP(&o.sockets, "socket", "s", nil, "`path` of the control socket of a running NIC; again for more")
+	f.StringVar(&o.user, "qemu-user", "", "`user` that runs QEMU (default libvirt-qemu, if there is one)")
 	cli.JSONFlag(f, &asJSON)
 	return cmd
 }

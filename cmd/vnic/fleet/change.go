@@ -21,8 +21,6 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-func contains(list []netip.Addr, a netip.Addr) bool { return slices.Contains(list, a) }
-
 // errUnknownHost is returned for a host that has no grant.
 func errUnknownHost(v *directory.View, name string) error {
 	return fmt.Errorf("host %s: there is none; there are %s", name, strings.Join(v.Names(), ", "))
@@ -415,7 +413,7 @@ func find(v *directory.View, what string) (host string, fn directory.Function, e
 	for _, p := range peers {
 		for _, f := range v.Host(p.Name).Functions {
 			is := byName && p.Name == name && f.Name == function
-			if !byName && f.Tenant == at.Tenant && contains(f.Addresses, at.Addr) && slices.Contains(p.Addresses, at) {
+			if !byName && f.Tenant == at.Tenant && slices.Contains(f.Addresses, at.Addr) && slices.Contains(p.Addresses, at) {
 				is = true
 			}
 			if !is {
@@ -436,7 +434,7 @@ func find(v *directory.View, what string) (host string, fn directory.Function, e
 			continue
 		}
 		for _, t := range g.Take {
-			is := byName && to == name && t.Function == function || !byName && t.Tenant == at.Tenant && contains(t.Addresses, at.Addr)
+			is := byName && to == name && t.Function == function || !byName && t.Tenant == at.Tenant && slices.Contains(t.Addresses, at.Addr)
 			if is && len(t.Addresses) > 0 && g.Named(directory.Address{Tenant: t.Tenant, Addr: t.Addresses[0]}) {
 				return to, directory.Function{Name: t.Function, MAC: t.MAC, Tenant: t.Tenant, Addresses: t.Addresses}, nil
 			}

@@ -9,6 +9,8 @@
 // What a host reads and what it may write is etcd's to hold, by roles; who has what is decided by
 // package directory, in each NIC and here alike.
 //
+// # Ownership and concurrency
+//
 // Each change of a record is a transaction on what was read before, so that two operators do not undo
-// each other's work.
+// each other's work. A command runs on one goroutine; watch handles one request after the other.
 package fleet

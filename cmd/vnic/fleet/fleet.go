@@ -38,7 +38,7 @@ const requestTime = 10 * time.Second
 
 // Command returns `vnic fleet`.
 func Command() *cobra.Command {
-	fleet := &cobra.Command{Use: "fleet", Short: "hosts that find each other by etcd: who is in, what each may have, and where functions are"}
+	fleet := &cobra.Command{Use: "fleet", Short: "run hosts that find each other by etcd: let them in, say what each may have, move functions"}
 	fleet.AddCommand(initCommand(), grantCommand(), joinCommand(), allowCommand(), revokeCommand(), moveCommand(), authorityCommand(), hostsCommand(), functionsCommand(), watchCommand(), statusCommand())
 	return fleet
 }

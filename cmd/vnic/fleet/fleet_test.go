@@ -284,7 +284,7 @@ func TestARoleHoldsWhatAHostMayWrite(t *testing.T) {
 		t.Error(err)
 	}
 	for _, key := range []string{directory.HostKey(p, "b"), directory.HostKey(p, "ab"), directory.GrantKey(p, "a"), directory.AuthorityKey(p), directory.CertKey(p, "a"), w.tokenKey("x"), "/vnic/other/hosts/a"} {
-		if _, err := k.Put(w.ctx(), key, "{}"); err == nil || !strings.Contains(etcd.Explain(err).Error(), "lets this certificate not do that") {
+		if _, err := k.Put(w.ctx(), key, "{}"); err == nil || !strings.Contains(etcd.Explain(err).Error(), "does not let this certificate do that") {
 			t.Errorf("%s: %v", key, err)
 		}
 	}

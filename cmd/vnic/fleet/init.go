@@ -244,9 +244,10 @@ func (f *folder) setUp(ctx context.Context, k *clientv3.Client) error {
 	return err
 }
 
-// span is a range of keys.
+// keys is a range of keys, or one key if it has no end.
 type keys struct{ from, to string }
 
+// span returns the keys that begin with a prefix.
 func span(prefix string) keys { return keys{prefix, clientv3.GetPrefixRangeEnd(prefix)} }
 
 type permission struct {

@@ -448,7 +448,7 @@ func (f *folder) certify(name string, csr []byte, life time.Duration) (string, e
 	return string(cert), err
 }
 
-// serialOf returns the certificate in a PEM text.
+// certificateOf returns the certificate in a PEM text.
 func certificateOf(text string) (*x509.Certificate, error) {
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {

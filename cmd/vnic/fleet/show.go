@@ -421,7 +421,7 @@ func (w *watcher) say(c change) {
 	case c.Signed != "":
 		fmt.Fprintf(w.out, "%s: signed a certificate\n", c.Signed)
 	case c.Error != "":
-		fmt.Fprintf(w.out, "trying on: %s\n", c.Error)
+		fmt.Fprintf(w.out, "trying again: %s\n", c.Error)
 	case c.Gone:
 		fmt.Fprintf(w.out, "%d %s gone\n", c.Revision, c.Key)
 	default:

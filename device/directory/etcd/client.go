@@ -150,7 +150,7 @@ func (c *Client) Run(ctx context.Context) error {
 		}
 	}
 	for _, a := range c.session.End() {
-		c.carryOut(asking, a)
+		c.carryOut(asking, c.etcd, a)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (c *Client) drain(ctx context.Context) {
 func (c *Client) redial() {
 	k, err := c.dial()
 	if err != nil {
-		c.cfg.Log.Warn("directory: etcd is spoken to as before", "err", err)
+		c.cfg.Log.Warn("directory: the connection to etcd stays as it is", "err", err)
 		return
 	}
 	c.stopWatch()
@@ -188,18 +188,16 @@ func (c *Client) note(now vtime.Time) {
 	if !st.Watching {
 		said = st.Reading
 	}
-	if said == c.told || said == notRead {
+	if said == c.told || said == directory.NotRead {
 		return
 	}
 	if said == "" {
 		c.cfg.Log.Info("directory: the fleet is read from etcd", "revision", st.Revision)
 	} else if c.told == "" {
-		c.cfg.Log.Warn("directory: trying on", "err", said, "endpoints", c.cfg.Endpoints, "meanwhile", "the peers are those that were known last")
+		c.cfg.Log.Warn("directory: etcd is not reached, trying again", "err", said, "endpoints", c.cfg.Endpoints, "meanwhile", "the peers are those that were known last")
 	}
 	c.told = said
 }
-
-const notRead = "not read yet"
 
 // post passes an answer to Run.
 func (c *Client) post(ctx context.Context, f func(now vtime.Time) []directory.Ask) {
@@ -225,15 +223,13 @@ func (c *Client) ask(ctx context.Context, asks []directory.Ask) {
 			}()
 		default:
 			k := c.etcd
-			go c.carryOutBy(ctx, k, a)
+			go c.carryOut(ctx, k, a)
 		}
 	}
 }
 
-func (c *Client) carryOut(ctx context.Context, a directory.Ask) { c.carryOutBy(ctx, c.etcd, a) }
-
-// carryOutBy makes one request and passes its answer on.
-func (c *Client) carryOutBy(ctx context.Context, k *clientv3.Client, a directory.Ask) {
+// carryOut makes one request and passes its answer on.
+func (c *Client) carryOut(ctx context.Context, k *clientv3.Client, a directory.Ask) {
 	limited, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	s := c.session

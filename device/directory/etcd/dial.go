@@ -46,7 +46,7 @@ func CheckEndpoint(e string, secure bool) error {
 
 // TLS returns how to speak to etcd with a certificate, trusting roots.
 func TLS(cert tls.Certificate, roots *x509.CertPool) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, RootCAs: roots} // etcd 3.4 knows no TLS 1.3 alerts before 3.5
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, RootCAs: roots}
 }
 
 // Explain says in a NIC's words what etcd's error means.
@@ -80,7 +80,7 @@ func explain(err error) (what string, denied bool) {
 	case err == nil:
 		return "", false
 	case errors.Is(err, rpctypes.ErrPermissionDenied) || has("permission denied"):
-		return "etcd lets this certificate not do that: the prefix is another fleet's, the host was never let in (vnic fleet grant, join) or is revoked, or the role is too small", true
+		return "etcd does not let this certificate do that: the prefix is another fleet's, the host was never let in (vnic fleet grant, join) or is revoked, or the role is too small", true
 	case errors.Is(err, rpctypes.ErrUserNotFound), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
 		return "etcd does not know who this is: the host was never let in (vnic fleet grant, join) or is revoked, or etcd runs without --client-cert-auth", true
 	case errors.Is(err, rpctypes.ErrNoLeader):

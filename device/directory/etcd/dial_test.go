@@ -23,7 +23,7 @@ func TestAnErrorSaysWhatItMeans(t *testing.T) {
 		{errors.New("rpc error: code = Unknown desc = context deadline exceeded"), "etcd is not reached", false}, // of a member without a majority
 		{errors.New("dial tcp 10.0.0.1:2379: connect: connection refused"), "etcd is not reached", false},
 		{rpctypes.ErrNoLeader, "has no leader", false},
-		{rpctypes.ErrPermissionDenied, "lets this certificate not do that", true},
+		{rpctypes.ErrPermissionDenied, "does not let this certificate do that", true},
 		{errors.New("the record is too long"), "", false},
 	} {
 		said := Explain(c.err)
