@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 )
 
 // JSONFlag defines the flag --json.
@@ -24,6 +26,16 @@ func PrintTable(w io.Writer, text func(io.Writer)) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	text(tw)
 	return tw.Flush()
+}
+
+// IsTerminal reports whether a stream of this process is a terminal.
+func IsTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 // UpDown describes the state of a link.

@@ -44,9 +44,9 @@ func runApart(ctx context.Context) error {
 	return err
 }
 
-// furnish mounts what a lab needs of its own: /proc, and /run and /etc, where the names of network
-// namespaces are.
-func furnish() error {
+// mountOwn mounts what the lab must not share with the machine: /proc, and /run and /etc, which hold the
+// names of network namespaces.
+func mountOwn() error {
 	for _, m := range []struct{ kind, at, options string }{
 		{"proc", "/proc", ""},
 		{"tmpfs", "/run", ""},

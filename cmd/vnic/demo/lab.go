@@ -28,7 +28,7 @@ type labScene struct {
 }
 
 func (s *labScene) up(ctx context.Context) (err error) {
-	if err := furnish(); err != nil {
+	if err := mountOwn(); err != nil {
 		return err
 	}
 	source := "two-guests"

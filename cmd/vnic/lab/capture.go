@@ -2,19 +2,15 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
+	"github.com/falcon-vnic/vnic/device/capture"
 )
 
 func captureCommand(lab *string) *cobra.Command {
@@ -28,14 +24,8 @@ kernel sees it. Of a host: what its NIC sends and receives, as "vnic capture" do
 (--mode). Of a machine: the frames of its port.`,
 		Example: `  vnic lab capture a-b -w cable.pcapng --for 10s
   vnic lab capture a --mode clear -w - | wireshark -k -i -`,
-		Args: cli.Arguments(1, 1),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			p, err := open(*lab)
-			if err != nil || len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return append(p.linkNames(), p.places()...), cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:              cli.Arguments(1, 1),
+		ValidArgsFunction: completeNames(lab, func(p *plan) []string { return append(p.linkNames(), p.places()...) }),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := open(*lab)
 			if err != nil {
@@ -78,26 +68,11 @@ kernel sees it. Of a host: what its NIC sends and receives, as "vnic capture" do
 	return c
 }
 
-// within calls f on a thread that is in a namespace meanwhile.
-func within(space string, f func() error) (err error) {
-	runtime.LockOSThread()
-	home, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
+// sniff records what a link in a namespace carries.
+func sniff(space, link, file string) (s *capture.Sniffer, err error) {
+	err = within(space, func() (err error) {
+		s, err = capture.Sniff(link, file)
 		return err
-	}
-	defer home.Close()
-	there, err := os.Open(filepath.Join(netnsFolder, space))
-	if err != nil {
-		return err
-	}
-	defer there.Close()
-	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("network namespace %s: %w", space, err)
-	}
-	err = f()
-	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
-		return errors.Join(err, back) // no other goroutine gets this thread
-	}
-	runtime.UnlockOSThread()
-	return err
+	})
+	return s, err
 }

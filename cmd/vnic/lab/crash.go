@@ -91,7 +91,7 @@ func printable(line string) string {
 	}, line)
 }
 
-// section is part of a file with code: addresses of a module count from its begin.
+// section is part of a file with code: addresses in a module count from the beginning of their section.
 type section struct{ file, name string }
 
 // locate returns the lines of source code of places, as "a.c:3 in inner, inlined at a.c:20". Each file is asked
@@ -233,11 +233,7 @@ func (m *machine) noteCrash(ctx context.Context, text []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	said := withSymbols(ctx, string(bytes.ToValidUTF8(text, nil)), m.symbols)
-	next := m.File(".crash.new")
-	if err := os.WriteFile(next, []byte(said), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(next, m.File(".crash"))
+	return replaceFile(m.File(".crash"), []byte(said))
 }
 
 // noteTime is how long what a guest said of its crash may take to be noted, once it is up again.

@@ -158,7 +158,7 @@ func (p *plan) withKernel(m *machine, kernel string) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return is, os.WriteFile(file, text, 0o644)
+	return is, replaceFile(file, text)
 }
 
 // loaded returns what a guest says of its modules.

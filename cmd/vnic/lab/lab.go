@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
@@ -20,7 +19,7 @@ import (
 func Command() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lab",
-		Short: "hosts, links, tenants and machines of one file, on this machine",
+		Short: "make a network of hosts, tenants and guests on this machine, from one file",
 		Long: `Makes what a file describes: hosts with a NIC each, links between them, tenants and
 their machines. All of it is in network namespaces that are named after the lab, and
 is ordinary: "vnic run" with a configuration file, bridges, ip netns. Several labs can
@@ -269,12 +268,7 @@ func testCommand() *cobra.Command {
 }
 
 func newProgress(w io.Writer) *progress {
-	p := &progress{w: w, begun: time.Now()}
-	if f, ok := w.(*os.File); ok {
-		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-		p.terminal = err == nil
-	}
-	return p
+	return &progress{w: w, terminal: cli.IsTerminal(w), begun: time.Now()}
 }
 
 func completeLabs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -289,7 +283,18 @@ func completeShipped(_ *cobra.Command, args []string, _ string) ([]string, cobra
 	return labfile.Shipped(), cobra.ShellCompDirectiveDefault
 }
 
-// completePlaces offers the machines and hosts of the lab.
+// completeNames offers names of the lab for the first argument.
+func completeNames(lab *string, names func(*plan) []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		p, err := open(*lab)
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return names(p), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completePlaces offers the machines and hosts of the lab for the first argument, and files for others.
 func completePlaces(name *string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		p, err := open(*name)

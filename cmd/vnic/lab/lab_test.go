@@ -438,7 +438,7 @@ validate:
   - {name: has company, run: [m, sh, -c, "until test -e /run/company; do sleep 0.05; done"], with: [a, sh, -c, "touch /run/company; sleep 1000"]}
 `))
 	vnictest.RequireIn(t, said, "PASS", "works", "PASS", "must fail", "FAIL", "fails", "exit status 3", "<why>", "FAIL", "says the wrong thing", `does not match "seven"`,
-		"FAIL", "succeeds", "is to fail", "FAIL", "hangs", "not done after 1s", "FAIL", "is not there", "PASS", "comes later", "FAIL", "has bad company", "what runs with it: exit status 9", "PASS", "has company", "6 of 10 checks failed")
+		"FAIL", "succeeds", "should fail", "FAIL", "hangs", "not done after 1s", "FAIL", "is not there", "PASS", "comes later", "FAIL", "has bad company", "what runs with it: exit status 9", "PASS", "has company", "6 of 10 checks failed")
 	b, err := os.ReadFile(report)
 	if err != nil {
 		t.Fatal(err)

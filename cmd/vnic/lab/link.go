@@ -49,14 +49,8 @@ file says again. Without flags it shows the links.`,
   vnic lab link a-b --end a --rate 100M
   vnic lab link a-b --down
   vnic lab link a-b --clear`,
-		Args: cli.Arguments(0, 1),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			p, err := open(*lab)
-			if err != nil || len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return p.linkNames(), cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:              cli.Arguments(0, 1),
+		ValidArgsFunction: completeNames(lab, (*plan).linkNames),
 	}
 	f := c.Flags()
 	f.StringVar(&end, "end", "", "`host`: change only what it sends")

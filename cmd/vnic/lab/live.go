@@ -67,7 +67,7 @@ func (h *host) adapt(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the NIC of host %s: %w", h.Name, err)
 	}
-	return os.WriteFile(h.Config(), []byte(h.text), 0o644)
+	return replaceFile(h.Config(), []byte(h.text))
 }
 
 // impair sets what the uplink of a NIC does to packets.
@@ -96,7 +96,7 @@ func peerChanges(has []control.Peer, is []config.Peer) (changes []control.PeerCh
 			continue
 		}
 		change := peerChange("set", &is[at])
-		if isSo(old, &change) {
+		if changesNothing(old, &change) {
 			continue
 		}
 		kept := slices.DeleteFunc(slices.Clone(old.Addresses), func(a control.PeerAddress) bool { return !slices.Contains(*change.Addresses, a) })
@@ -119,8 +119,8 @@ func peerChanges(has []control.Peer, is []config.Peer) (changes []control.PeerCh
 	return slices.Concat(changes, sets, adds)
 }
 
-// isSo reports whether a change of a peer changes nothing.
-func isSo(p *control.Peer, c *control.PeerChange) bool {
+// changesNothing reports whether a peer is already as a change makes it.
+func changesNothing(p *control.Peer, c *control.PeerChange) bool {
 	return p.Underlay == *c.Underlay && p.CM == *c.CM && equalSets(p.Tenants, *c.Tenants) && equalSets(p.Addresses, *c.Addresses)
 }
 

@@ -47,12 +47,3 @@ func Logs(name string) (files []string) {
 
 // Remove removes a lab.
 func Remove(name string) error { return down(name) }
-
-// sniff records what a link in a namespace carries.
-func sniff(space, link, file string) (s *capture.Sniffer, err error) {
-	err = within(space, func() (err error) {
-		s, err = capture.Sniff(link, file)
-		return err
-	})
-	return s, err
-}

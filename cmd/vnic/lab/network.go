@@ -6,8 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
 	"github.com/falcon-vnic/vnic/device/config"
@@ -29,7 +32,7 @@ func (p *plan) fabric() error {
 			fmt.Sprintf("link add sw%d type bridge mcast_snooping 0", i),
 			fmt.Sprintf("link set dev sw%d mtu %d up", i, k.MTU))
 	}
-	return makeSpace(p.Name, quiet, lines...)
+	return makeSpace(p.Name, disableIPv6, lines...)
 }
 
 // fabricShape describes what fabric makes.
@@ -41,8 +44,8 @@ func (p *plan) fabricShape() string {
 	return "links with MTU " + strings.Join(mtus, ", ")
 }
 
-// furnish makes a host's namespace and its cable to the link's bridge.
-func (h *host) furnish() error {
+// makeNetwork makes a host's namespace and its cable to the link's bridge.
+func (h *host) makeNetwork() error {
 	mtu := h.Link.MTU
 	// The kernel may still be removing the cable of a namespace that was removed just now.
 	_ = ip(h.Lab, "link del dev "+h.Name)
@@ -58,7 +61,7 @@ func (h *host) furnish() error {
 	if h.Uplink == config.UplinkUDP { // the NIC's address is the host's, too
 		addresses = append(addresses, fmt.Sprintf("addr add %s/16 dev br0", h.Underlay()))
 	}
-	if err := makeSpace(h.Space(), quiet, slices.Concat([]string{
+	if err := makeSpace(h.Space(), disableIPv6, slices.Concat([]string{
 		fmt.Sprintf("link add br0 address 02:00:00:00:%02x:%02x type bridge mcast_snooping 0", h.Number>>8, h.Number&0xff),
 		fmt.Sprintf("link add cable mtu %d type veth peer name %s mtu %d netns %s", mtu, h.Name, mtu, h.Lab),
 		"link set dev cable master br0 up",
@@ -87,13 +90,14 @@ func (h *host) bridged() (ms []*machine) {
 	return ms
 }
 
-func (m *machine) furnish() error { return makeSpace(m.Space(), func() error { return nil }) }
+// makeNetwork makes a machine's namespace. The NIC puts the port into it.
+func (m *machine) makeNetwork() error { return makeSpace(m.Space(), func() error { return nil }) }
 
 func (m *machine) shape() string {
 	return fmt.Sprintf("vf %d of host %s, %s of tenant %d", m.VF, m.Machine.Host, m.Prefix(), m.Number)
 }
 
-// makeSpace makes a namespace with links. prepare is called in it before it has any.
+// makeSpace makes a namespace, calls prepare in it, and then makes links by lines of iproute2.
 func makeSpace(name string, prepare func() error, lines ...string) error {
 	if err := errors.Join(ip("", "netns add "+name), within(name, prepare)); err != nil {
 		return err
@@ -101,8 +105,32 @@ func makeSpace(name string, prepare func() error, lines ...string) error {
 	return ip(name, append([]string{"link set dev lo up"}, lines...)...)
 }
 
-// quiet keeps the kernel from sending packets of its own on the links of hosts: those are IPv6's.
-func quiet() error {
+// within calls f on a thread that enters a namespace for it.
+func within(space string, f func() error) (err error) {
+	runtime.LockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	there, err := os.Open(filepath.Join(netnsFolder, space))
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("network namespace %s: %w", space, err)
+	}
+	err = f()
+	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+		return errors.Join(err, back) // no other goroutine gets this thread
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// disableIPv6 keeps the kernel from sending packets of its own on the links of hosts.
+func disableIPv6() error {
 	err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
 	if errors.Is(err, fs.ErrNotExist) { // the kernel has no IPv6
 		return nil
@@ -110,9 +138,9 @@ func quiet() error {
 	return err
 }
 
-// introduce writes the names by which a machine knows those of its tenant. ip netns exec shows them as
-// /etc/hosts.
-func (p *plan) introduce(m *machine) error {
+// writeHostsFile writes the names and addresses of the machines of a machine's tenant. ip netns exec shows
+// that file as /etc/hosts.
+func (p *plan) writeHostsFile(m *machine) error {
 	dir := filepath.Join(netnsEtc, m.Space())
 	if err := os.MkdirAll(dir, folderRights); err != nil {
 		return err
@@ -134,8 +162,8 @@ func (p *plan) names(tenant int) string {
 	return b.String()
 }
 
-// address gives a machine's port its address.
-func (m *machine) address() error {
+// setAddress gives a machine's port its address.
+func (m *machine) setAddress() error {
 	nodad := ""
 	if m.Address.Is6() {
 		nodad = " nodad"

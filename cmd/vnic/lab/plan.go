@@ -141,8 +141,8 @@ func number(l *labfile.Lab, had numbers) (n numbers) {
 	return n
 }
 
-// newPlan works out a lab. Its error names what the NICs' configurations make of the file's sections
-// of them.
+// newPlan works out a lab. Its error names what is wrong with the sections of NICs' configurations that
+// the file has.
 func newPlan(l *labfile.Lab, had *state) (*plan, error) {
 	p := &plan{Lab: l, state: &state{Source: had.Source, Folder: had.Folder, Numbers: number(l, had.Numbers), Made: had.Made, Begun: had.Begun, Links: had.Links}}
 	n := &p.state.Numbers
@@ -168,7 +168,7 @@ func newPlan(l *labfile.Lab, had *state) (*plan, error) {
 	for i, h := range p.hosts {
 		for _, o := range p.hosts {
 			if o != h && o.Link == h.Link {
-				h.meet(o)
+				h.addPeer(o)
 			}
 		}
 		if err := h.write(&l.Defaults.Config, &l.Hosts[i].Config); err != nil {
@@ -178,8 +178,8 @@ func newPlan(l *labfile.Lab, had *state) (*plan, error) {
 	return p, errors.Join(problems...)
 }
 
-// meet makes another host a peer if both have machines of a tenant.
-func (h *host) meet(o *host) {
+// addPeer makes another host a peer if both have machines of a tenant.
+func (h *host) addPeer(o *host) {
 	p := &peer{host: o}
 	for _, m := range o.Machines {
 		if !slices.ContainsFunc(h.Machines, func(own *machine) bool { return own.Number == m.Number }) {
@@ -337,8 +337,9 @@ attach:
 {{- end}}
 `))
 
-// impairment writes how a host's uplink is impaired. What it sends is; what arrives was impaired by
-// the other end, but for a cable that is cut. Ends that drop packets at random must not choose alike.
+// impairment writes how a host's uplink is impaired, as YAML. Only what it sends is impaired, since the
+// other end impairs what arrives; a cable that is cut is so in both directions. Each host has a seed of its
+// own, so that the ends do not drop the same packets.
 func impairment(i config.Impairment, host int) string {
 	if !i.On() {
 		return ""

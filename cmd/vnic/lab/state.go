@@ -52,12 +52,17 @@ func (s *state) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	// A new file in place of the old one: whoever is killed meanwhile leaves one or the other.
-	next := filepath.Join(dir, "."+stateFile)
+	return replaceFile(filepath.Join(dir, stateFile), b)
+}
+
+// replaceFile puts a new file in place of an old one: whoever reads it, and whoever is killed meanwhile,
+// has one or the other.
+func replaceFile(path string, b []byte) error {
+	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
 	if err := os.WriteFile(next, b, 0o644); err != nil {
 		return err
 	}
-	return os.Rename(next, filepath.Join(dir, stateFile))
+	return os.Rename(next, path)
 }
 
 func loadState(dir string) (*state, error) {

@@ -21,8 +21,9 @@ import (
 // readyTime is how long the NICs have to start and to reach each other.
 const readyTime = time.Minute
 
-// up makes a lab true: it removes what the file has not, leaves what is as the file and the changes to it
-// say, and makes the rest. The guest that is to be paused, if any, is started and does not run. With an error it returns the plan of which it made a part, if it made any.
+// up makes this machine have the lab that a file describes, with changes to the file: it removes what the
+// file does not have, leaves what is as the file says, and makes the rest. The guest named paused, if any,
+// is started and does not run. With an error it returns the plan that it made a part of, if it made any.
 func up(ctx context.Context, arg string, changes []string, paused string, out *progress) (*plan, error) {
 	l, text, err := labfile.Load(arg, changes...)
 	if err != nil {
@@ -80,7 +81,7 @@ func checkMachine() error {
 	return nil
 }
 
-// builder makes a plan true.
+// builder makes what a plan describes.
 type builder struct {
 	*plan
 	text    []byte
@@ -101,14 +102,14 @@ func (b *builder) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(folder(b.Name), labFile), b.text, 0o644); err != nil {
+	if err := replaceFile(filepath.Join(folder(b.Name), labFile), b.text); err != nil {
 		return err
 	}
 	if err := b.startNICs(ctx, restart); err != nil {
 		return err
 	}
 	for _, h := range b.hosts { // all, as a command that was killed may have started the NIC
-		if err := h.addresses(); err != nil {
+		if err := h.setAddresses(); err != nil {
 			return err
 		}
 	}
@@ -224,7 +225,7 @@ func (b *builder) network() error {
 	}
 	hosts, machines := 0, 0
 	for _, h := range b.hosts {
-		made, err := make(h.Space(), h.shape(), h.furnish)
+		made, err := make(h.Space(), h.shape(), h.makeNetwork)
 		if err != nil {
 			return err
 		}
@@ -235,13 +236,13 @@ func (b *builder) network() error {
 			if !m.InNamespace() {
 				continue
 			}
-			if made, err = make(m.Space(), m.shape(), m.furnish); err != nil {
+			if made, err = make(m.Space(), m.shape(), m.makeNetwork); err != nil {
 				return err
 			}
 			if made {
 				machines++
 			}
-			if err := b.introduce(m); err != nil {
+			if err := b.writeHostsFile(m); err != nil {
 				return err
 			}
 		}
@@ -285,7 +286,7 @@ func (b *builder) identities() error {
 // lab has reached its peers.
 func (b *builder) startNICs(ctx context.Context, hosts []*host) error {
 	for _, h := range hosts {
-		if err := os.WriteFile(h.Config(), []byte(h.text), 0o644); err != nil {
+		if err := replaceFile(h.Config(), []byte(h.text)); err != nil {
 			return err
 		}
 		out, log, err := logTo(h.Space(), "watch", h.Log())
@@ -350,11 +351,11 @@ func (b *builder) ready(ctx context.Context, h *host) error {
 	return fmt.Errorf("the NIC of host %s: %w\n%s", h.Name, err, lastLines(h.Log()))
 }
 
-// addresses gives the ports of a host's machines their addresses; guests ask by DHCP.
-func (h *host) addresses() error {
+// setAddresses gives the ports of a host's machines their addresses; guests ask by DHCP.
+func (h *host) setAddresses() error {
 	for _, m := range h.Machines {
 		if m.InNamespace() {
-			if err := m.address(); err != nil {
+			if err := m.setAddress(); err != nil {
 				return err
 			}
 		}
@@ -370,7 +371,7 @@ func (b *builder) restart(ctx context.Context, h *host) error {
 	if err := b.startNICs(ctx, []*host{h}); err != nil {
 		return err
 	}
-	return errors.Join(h.addresses(), b.guests(ctx))
+	return errors.Join(h.setAddresses(), b.guests(ctx))
 }
 
 // begin runs a machine's commands.

@@ -85,7 +85,7 @@ func (o *outcome) run(ctx context.Context, p *plan) {
 		err = cmd.Run()
 	}
 	o.output = out.String()
-	o.wrong = o.judge(ctx, err)
+	o.wrong = o.failure(ctx, err)
 	select {
 	case err := <-served: // by itself; most are ended with the check
 		if err != nil && o.wrong == "" && !o.Fails {
@@ -108,8 +108,8 @@ func (p *plan) checking(ctx context.Context, words []string, out io.Writer) (*ex
 	return cmd, nil
 }
 
-// judge returns what is wrong with a run, or "".
-func (o *outcome) judge(ctx context.Context, err error) string {
+// failure returns what is wrong with a run, or "".
+func (o *outcome) failure(ctx context.Context, err error) string {
 	var exit *exec.ExitError
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -121,7 +121,7 @@ func (o *outcome) judge(ctx context.Context, err error) string {
 	case exit != nil && !o.Fails:
 		return exit.String()
 	case exit == nil && o.Fails:
-		return "it succeeds, and is to fail"
+		return "it succeeds, and should fail"
 	}
 	if ok, err := o.Matches(o.output); err != nil || !ok {
 		return fmt.Sprintf("its output does not match %q", o.Output)

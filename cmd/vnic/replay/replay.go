@@ -88,11 +88,11 @@ did, orders of the NIC's core.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.until, "until", "", "stop at this Step (12000), or so long after the beginning (1.5s), and show the state")
-	f.StringVar(&o.breakAt, "break", "", "stop after the first Step with this, and show the state: "+strings.Join(breaks, ", ")+", or a rule as DRV-602")
+	f.StringVar(&o.until, "until", "", "stop at this `Step` (12000), or so long after the first (1.5s), and show the state")
+	f.StringVar(&o.breakAt, "break", "", "stop after the first Step with this `event`, and show the state: "+strings.Join(breaks, ", ")+", or a rule as DRV-602")
 	_ = c.RegisterFlagCompletionFunc("break", cli.Words(breaks...))
-	f.StringVar(&o.capture, "capture", "", "write the packets, as they were before they were sealed, to this pcapng file")
-	f.StringVar(&o.log, "log", "", "write the log to stderr, at this level: debug, info, warn, error")
+	f.StringVar(&o.capture, "capture", "", "write the packets, as they were before they were sealed, to this pcapng `file`")
+	f.StringVar(&o.log, "log", "", "write the log to standard error, at this `level`: debug, info, warn or error")
 	f.StringVar(&o.trace, "trace", "", "print the requests of this `function`, as vnic trace does")
 	f.StringVar(&o.reduce, "reduce", "", "write a smaller recording to this `file` that still shows what --break names")
 	f.IntVar(&o.shard, "shard", -1, "replay this shard only, counted from 0; -1: all")

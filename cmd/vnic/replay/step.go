@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/internal/tape"
 )
 
@@ -28,11 +26,7 @@ const stepHelp = `  n [COUNT]      the next Step, or so many; an empty line repe
 
 // step replays by commands.
 func (x *run) step(ctx context.Context) error {
-	in, terminal := bufio.NewScanner(x.o.in), false
-	if f, ok := x.o.in.(*os.File); ok {
-		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-		terminal = err == nil
-	}
+	in, terminal := bufio.NewScanner(x.o.in), cli.IsTerminal(x.o.in)
 	again := ""
 	for {
 		if terminal {

@@ -291,11 +291,9 @@ type screen struct {
 }
 
 func newScreen(out io.Writer) *screen {
-	s := &screen{out: out}
-	if f, ok := out.(*os.File); ok {
-		s.fd = int(f.Fd())
-		_, err := unix.IoctlGetTermios(s.fd, unix.TCGETS)
-		s.terminal = err == nil && os.Getenv("TERM") != "dumb"
+	s := &screen{out: out, terminal: cli.IsTerminal(out) && os.Getenv("TERM") != "dumb"}
+	if s.terminal {
+		s.fd = int(out.(*os.File).Fd())
 	}
 	return s
 }
