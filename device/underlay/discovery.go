@@ -49,7 +49,7 @@ func parseARP(b []byte) (a arp, ok bool) {
 }
 
 func (s *Stack) sendARP(to MAC, a arp) {
-	f := s.queue.slot(arpFrameLen)
+	f := s.slot(arpFrameLen)
 	if f == nil {
 		s.stats[DropQueueFull]++
 		return
@@ -212,7 +212,7 @@ func (s *Stack) advertised(now int64, target netip.Addr, m *nd) Verdict {
 }
 
 func (s *Stack) sendND(to MAC, dst [16]byte, m nd) {
-	f := s.queue.slot(ndFrameLen)
+	f := s.slot(ndFrameLen)
 	if f == nil {
 		s.stats[DropQueueFull]++
 		return

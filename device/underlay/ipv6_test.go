@@ -274,8 +274,8 @@ func TestIPv6Bounds(t *testing.T) {
 	for i := range 3 * maxNeighbours {
 		a.Input(0, ndFrame(t, MAC{0x33, 0x33, 0xff, 0, 0, 1}, macC, addr(1, i), group(ip6A), ip6A, ndSolicit, 0, true, 255))
 	}
-	if len(a.neighbours) != maxNeighbours-solicitedSpared || a.queue.count != maxQueued || a.Stats()[DropQueueFull] == 0 {
-		t.Fatalf("%d entries, %d queued", len(a.neighbours), a.queue.count)
+	if len(a.neighbours) != maxNeighbours-solicitedSpared || a.queue.Len() != maxQueued || a.Stats()[DropQueueFull] == 0 {
+		t.Fatalf("%d entries, %d queued", len(a.neighbours), a.queue.Len())
 	}
 	f, n := payload6("x")
 	for i := range 3 * maxNeighbours {

@@ -152,7 +152,7 @@ func (s *Stack) park(now int64, ip netip.Addr, nb *neighbour, frame []byte) Verd
 		nb = s.add(now, ip)
 		s.request(now, nb)
 	}
-	if nb.nwaiting == parkedPerPeer || s.parked+s.ready.count >= maxParked {
+	if nb.nwaiting == parkedPerPeer || s.parked+s.ready.Len() >= maxParked {
 		return DropParkFull
 	}
 	var buf []byte
@@ -275,7 +275,7 @@ func (s *Stack) believe(now int64, nb *neighbour, mac MAC) {
 		nb.waiting[i] = nil
 		copy(f, mac[:])
 		s.parked--
-		s.ready.push(f)
+		*s.ready.Push() = f
 	}
 	nb.nwaiting = 0
 }
@@ -289,53 +289,18 @@ const (
 	solicitedSpared = 64 // entries reserved for peers that we ask for; others cannot fill them
 )
 
-// frameQueue is a ring of complete ARP or neighbour discovery frames.
-type frameQueue struct {
-	frames      [maxQueued][ndFrameLen]byte // size of the longer kind
-	lens        [maxQueued]int
-	head, count int
+// queued is a complete ARP or neighbour discovery frame.
+type queued struct {
+	frame [ndFrameLen]byte // size of the longer kind
+	n     int
 }
 
-// slot appends a frame of n bytes and returns its memory, or nil when the queue is full.
-func (q *frameQueue) slot(n int) []byte {
-	if q.count == maxQueued {
+// slot queues a frame of n bytes and returns its memory, or nil when the queue is full.
+func (s *Stack) slot(n int) []byte {
+	if s.queue.Len() == maxQueued {
 		return nil
 	}
-	i := (q.head + q.count) % maxQueued
-	q.lens[i] = n
-	q.count++
-	return q.frames[i][:n]
-}
-
-func (q *frameQueue) pop(out []byte) int {
-	if q.count == 0 {
-		return 0
-	}
-	n := copy(out, q.frames[q.head][:q.lens[q.head]])
-	q.head = (q.head + 1) % maxQueued
-	q.count--
-	return n
-}
-
-// ring holds parked frames that can be sent now; the bound on Stack.parked keeps it from
-// overflowing.
-type ring struct {
-	frames      [maxParked][]byte
-	head, count int
-}
-
-func (r *ring) push(f []byte) {
-	r.frames[(r.head+r.count)%maxParked] = f
-	r.count++
-}
-
-func (r *ring) pop() []byte {
-	if r.count == 0 {
-		return nil
-	}
-	f := r.frames[r.head]
-	r.frames[r.head] = nil
-	r.head = (r.head + 1) % maxParked
-	r.count--
-	return f
+	f := s.queue.Push()
+	f.n = n
+	return f.frame[:n]
 }

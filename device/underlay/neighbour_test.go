@@ -228,8 +228,8 @@ func TestBounds(t *testing.T) {
 	for i := range 3 * maxNeighbours {
 		a.Input(0, arpFrame(broadcast, macC, arp{op: arpRequest, senderMAC: macC, senderIP: addr(i), targetIP: ipA.As4()}))
 	}
-	if len(a.neighbours) != maxNeighbours-solicitedSpared || a.queue.count != maxQueued || a.Stats()[DropQueueFull] == 0 {
-		t.Fatalf("%d entries, %d queued", len(a.neighbours), a.queue.count)
+	if len(a.neighbours) != maxNeighbours-solicitedSpared || a.queue.Len() != maxQueued || a.Stats()[DropQueueFull] == 0 {
+		t.Fatalf("%d entries, %d queued", len(a.neighbours), a.queue.Len())
 	}
 	f, n := payload("x")
 	for i := range 3 * maxNeighbours {

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+
+	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
 // Config is the NIC's underlay address.
@@ -38,10 +40,10 @@ type Stack struct {
 	authentic  way          // route back to the last authentic sender
 	table      []*neighbour // the same entries in a reproducible order
 	deadline   int64
-	parked     int      // frames waiting at all neighbours together
-	ready      ring     // parked frames that became sendable
-	free       [][]byte // buffers for parked frames
-	queue      frameQueue
+	parked     int                // frames waiting at all neighbours together
+	ready      ring.Queue[[]byte] // parked frames that became sendable: no more than maxParked
+	free       [][]byte           // buffers for parked frames
+	queue      ring.Queue[queued]
 	quiet      bool // another stack answers for us
 	stats      Stats
 }
@@ -240,13 +242,14 @@ func lastOf(p netip.Prefix) netip.Addr {
 // Next implements Layer: ARP and neighbour discovery packets, and parked frames whose neighbour
 // answered.
 func (s *Stack) Next(out []byte) int {
-	if n := s.queue.pop(out); n > 0 {
-		return n
+	if s.queue.Len() > 0 {
+		q := s.queue.Pop()
+		return copy(out, q.frame[:q.n])
 	}
-	f := s.ready.pop()
-	if f == nil {
+	if s.ready.Len() == 0 {
 		return 0
 	}
+	f := *s.ready.Pop()
 	s.stats[Sent]++
 	n := copy(out, f)
 	s.free = append(s.free, f)
