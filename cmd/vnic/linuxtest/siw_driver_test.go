@@ -12,10 +12,8 @@ import (
 
 // siwPrograms are programs that take IPv4 addresses. perftest does not verify the data. In ib_write_lat and ucmatose
 // the end that was called sends first, for which a function waits a while (RFC 5044 §7.1.2).
-var siwPrograms = append(service{byCM.flags, "write read send"}.cells(), []cell{
-	{command: "rdma_server|rdma_client -s {peer}"},
-	{command: "ucmatose|ucmatose -s {peer}"},
-}...)
+var siwPrograms = append(service{byCM.flags, "write read send"}.cells(),
+	cell{command: "rdma_server|rdma_client -s {peer}"}, cell{command: "ucmatose|ucmatose -s {peer}"})
 
 // siwVerified verifies the data, over IPv4 and IPv6.
 var siwVerified = []cell{{command: "rping -s -V -C 30 -S 60000{any}|rping -c -V -C 30 -S 60000 -a {peer}"}}
