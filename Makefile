@@ -7,7 +7,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # How long each fuzz target gets.
 FUZZTIME ?= 60s
-# Which benchmarks: all, or one of falcon tunnel uplink ports rdma roce iwarp driver credits fleet guest.
+# Which benchmarks: all, or one of falcon tunnel uplink ports rdma roce iwarp driver record credits fleet guest.
 BENCH   ?= all
 # Everything is compiled in one way, which takes minutes on a new machine, and once more with the race
 # detector, which needs cgo.
@@ -130,7 +130,7 @@ fuzz: ## every fuzz target for FUZZTIME (60s); what it learns is kept in Go's bu
 	@./tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|uplink|ports|rdma|roce|iwarp|driver|credits|fleet|guest; a table and build/bench.json
+bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|tunnel|uplink|ports|rdma|roce|iwarp|driver|record|credits|fleet|guest; a table and build/bench.json
 	@mkdir -p build
 	-@./tools/deps.sh
 	-@GO='$(GO)' ./tools/fetch.sh

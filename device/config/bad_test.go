@@ -48,7 +48,7 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"a TAP with keys of UDP", "nic: {host: 1}\nuplink: {name: up, address: 10.0.0.1/24, listen: '10.0.0.1:1000', keepalive: 25s}\n", []string{"uplink.listen: has no meaning for type tap; leave it out, or write type udp", "uplink.keepalive: has no meaning for type tap"}},
 		{"a peer's port", withPeer + "peers: [{host: 2, underlay: '10.0.0.2:0', cm: 127.0.0.1:7472, identity: vnic://lab/host/2, tenants: [1]}]\n", []string{`peers[0].underlay: "10.0.0.2:0" has the port 0; use a port from 1 to 65535`}},
 		{"a peer that is anywhere, on a TAP", withPeer + "peers: [{host: 2, underlay: 0.0.0.0, cm: 127.0.0.1:7472, identity: vnic://lab/host/2, tenants: [1]}]\n", []string{"peers[0].underlay: 0.0.0.0 cannot be the peer's address"}},
-		{"a small recorder", "nic: {host: 1, recorder: {size: 1M, payload: some}}\nuplink: {name: up, address: 10.0.0.1/24}\n", []string{"nic.recorder.size: 1M is out of range; use 8M to 64G", `nic.recorder.payload: "some" is not known; write one of digest, whole, none`}},
+		{"a small recorder", "nic: {host: 1, recorder: {size: 1M, payload: some}}\nuplink: {name: up, address: 10.0.0.1/24}\n", []string{"nic.recorder.size: 1M is out of range; use 8M to 4G", `nic.recorder.payload: "some" is not known; write one of digest, whole, none`}},
 		{"psp mode", base + "psp: {mode: ipsec}\n", []string{`psp.mode: "ipsec" is not known; write one of tunnel, transport`}},
 		{"port without name", base + port("{mode: direct}"), []string{"functions[0].vfs[0].port.name: missing; name the TAP"}},
 		{"port mode", base + port("{name: p, mode: macvtap}"), []string{`port.mode: "macvtap" is not known; write one of direct, bridged`}},

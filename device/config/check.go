@@ -345,7 +345,7 @@ const (
 	minGuestMemory = Size(1 << 30)
 	maxGuestMemory = Size(64 << 40) // half of what a process can address
 	minRecorder    = Size(8 << 20)
-	maxRecorder    = Size(64 << 30)
+	maxRecorder    = Size(4 << 30)
 	minWatchdog    = time.Second // an idle thread makes a turn every half second
 	maxQueues      = 16          // tap.MaxQueues
 	minUplinkSpeed = Rate(10e6)

@@ -59,7 +59,7 @@ type NIC struct {
 
 // Recorder keeps the last of what the NIC takes from outside, in memory.
 type Recorder struct {
-	Size    Size   `yaml:"size" use:"8M to 64G" doc:"memory of it; when that is full, the oldest makes room, and what is saved has no beginning"`
+	Size    Size   `yaml:"size" use:"8M to 4G" doc:"memory of it, taken at the start; when that is full, the oldest makes room, and what is saved has no beginning"`
 	Payload string `yaml:"payload" use:"digest, whole or none" doc:"what is kept of what guests send, as of --record-payload"`
 	Folder  string `yaml:"folder" default:"none" doc:"folder in which it is saved when a driver breaks a rule of docs/abi, a function gets a fault, or the worker ends by itself; without one only vnic record save saves it"`
 }

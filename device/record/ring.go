@@ -65,7 +65,8 @@ func NewRing(c Config, h Header) (*Ring, error) {
 	}
 	r := &Ring{file: os.NewFile(uintptr(fd), "recorder"), header: h}
 	if err = r.file.Truncate(from + size*int64(h.Shards)); err == nil {
-		r.mem, err = unix.Mmap(fd, 0, int(from+size*int64(h.Shards)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		// A page that the shard's thread were the first to touch would cost it more than what it writes there.
+		r.mem, err = unix.Mmap(fd, 0, int(from+size*int64(h.Shards)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("nic.recorder.size: %w", err), r.file.Close())

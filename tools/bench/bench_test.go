@@ -161,7 +161,7 @@ func TestMedian(t *testing.T) {
 }
 
 func TestSelectRooms(t *testing.T) {
-	if _, err := selectRooms("falcon,kitchen"); err == nil || !strings.Contains(err.Error(), "falcon, tunnel, uplink, ports, rdma, roce, iwarp, driver, credits, fleet, guest and all") {
+	if _, err := selectRooms("falcon,kitchen"); err == nil || !strings.Contains(err.Error(), "falcon, tunnel, uplink, ports, rdma, roce, iwarp, driver, record, credits, fleet, guest and all") {
 		t.Errorf("%v", err)
 	}
 	if r := rooms(t, "rdma, falcon"); len(r) != 2 || r[0].name != "rdma" {

@@ -1,6 +1,6 @@
 // Command bench runs the project's benchmarks and reports their metrics.
 //
-//	go run -C tools ./bench -root .. [-rooms falcon,tunnel,ports,rdma,roce,driver,credits,fleet,guest|all] [-benchtime 1s] [-count 1]
+//	go run -C tools ./bench -root .. [-rooms falcon,tunnel,ports,rdma,roce,driver,record,credits,fleet,guest|all] [-benchtime 1s] [-count 1]
 //
 // A benchmark reports a metric by b.ReportMetric(v, "room/name_suffix"); the
 // suffix gives the unit (see metric.go). The value of a competitor measured in

@@ -62,6 +62,11 @@ var goals = map[string]float64{
 	"fleet/peers1000_over_100":   12,
 	"fleet/memory1000_over_100":  12,
 
+	"record/write64_digest_over_off":  0.85,
+	"record/write64_whole_over_off":   0.6,
+	"record/write64k_digest_over_off": 0.85,
+	"record/write64k_whole_over_off":  0.6,
+
 	"guest/doorbell_vfio_us": 10,
 	"guest/vfio_wake_us":     40,
 

@@ -59,6 +59,8 @@ var rates = []string{
 	"rdma/write64k_shards2_over_1", "rdma/write64_shards2_over_1", "tunnel/tcp_shards2_over_1", "tunnel/tcp_over_limit",
 	"rdma/write1m_8k_over_4k", "rdma/write1m_8k_over_4k_singly", "rdma/write64_8k_over_4k", "rdma/write64_8k_over_4k_singly",
 	"uplink/tcp_udp_over_tap", "uplink/write64k_udp_over_tap",
+	"record/write64_again_over_off", "record/write64_digest_over_off", "record/write64_whole_over_off",
+	"record/write64k_again_over_off", "record/write64k_digest_over_off", "record/write64k_whole_over_off",
 }
 
 // unitOf reads unit and direction from a metric's name. A quotient, like

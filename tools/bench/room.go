@@ -51,6 +51,7 @@ var allRooms = []room{
 		name: "driver", packages: []string{"cmd/vnic/linuxtest:Driver", "cmd/vnic/linuxtest:Pyverbs"},
 		needs: "qemu-system-x86_64", install: "apt-get install qemu-system-x86",
 	},
+	{name: "record", packages: []string{"device:Recorder"}},
 	{name: "credits", packages: []string{"falcon/credit", "pf_vf", "device:QuietVF"}},
 	{
 		name: "fleet", packages: []string{"device/shard:Peers", "cmd/vnic/fleet"},
