@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
@@ -168,6 +169,14 @@ func (l *links) Note(peer cm.PeerID) string {
 		return link.Note(uint32(peer))
 	}
 	return ""
+}
+
+// Ahead implements controller.Links.
+func (l *links) Ahead(peer cm.PeerID) time.Duration {
+	if link := l.opened(); link != nil {
+		return link.Ahead(uint32(peer))
+	}
+	return 0
 }
 
 // Send implements controller.Links. A message that cannot be sent is lost with the link, which the

@@ -29,14 +29,15 @@ type Config struct {
 	Farewell []byte       // message to a peer whose certificate is revoked, before its link ends; nil: none
 	Log      *slog.Logger // nil: none
 
-	Keepalive  time.Duration // an empty frame is sent after this much silence; three times as long without any frame ends the connection; default 2 s
-	Handshake  time.Duration // bound on TCP connect and TLS handshake; default 5 s
-	Hello      time.Duration // bound on the time until a dialing peer has sent its ClientHello; default 1 s
-	Patience   time.Duration // after this time without a connection from a peer whose name comes first, this NIC dials; default 10 s
-	BackoffMin time.Duration // wait before dialing again, doubled each time up to BackoffMax, ±50 %; default 100 ms
-	BackoffMax time.Duration // default 5 s
-	Revoked    time.Duration // time between two looks at the list of revoked certificates; default 500 ms
-	Queue      int           // messages waiting to be sent to one peer; default 16384
+	Keepalive  time.Duration    // a keepalive is sent after this much silence; three times as long without any frame ends the connection; default 2 s
+	Handshake  time.Duration    // bound on TCP connect and TLS handshake; default 5 s
+	Hello      time.Duration    // bound on the time until a dialing peer has sent its ClientHello; default 1 s
+	Patience   time.Duration    // after this time without a connection from a peer whose name comes first, this NIC dials; default 10 s
+	BackoffMin time.Duration    // wait before dialing again, doubled each time up to BackoffMax, ±50 %; default 100 ms
+	BackoffMax time.Duration    // default 5 s
+	Revoked    time.Duration    // time between two looks at the list of revoked certificates; default 500 ms
+	Clock      func() time.Time // this NIC's clock, which peers are told; default time.Now
+	Queue      int              // messages waiting to be sent to one peer; default 16384
 }
 
 func (c *Config) defaults() {
@@ -54,6 +55,9 @@ func (c *Config) defaults() {
 	def(&c.Revoked, 500*time.Millisecond)
 	if c.Queue <= 0 {
 		c.Queue = 16384
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -4,18 +4,18 @@
 //
 //	a                                             b
 //	dials (first name) ── TCP ──────────────────▶ accepts (second name)
-//	ClientHello, ALPN vnic-cm/1 ────────────────▶
+//	ClientHello, ALPN vnic-cm/2 ────────────────▶
 //	  ◀── certificate, URI SAN vnic://lab/host/b
 //	certificate, URI SAN vnic://lab/host/a ─────▶ identity of a configured peer?
-//	PeerUp ◀──────────── empty frame ──────────── yes: PeerUp
+//	PeerUp ◀───────────── keepalive ───────────── yes: PeerUp
 //	  ◀──────────────── frames ────────────────▶
 //
 // A NIC is the name in its certificate. Of two NICs the one whose name comes first dials: the shorter
 // one, or the first by its letters. The other one dials if nobody dialed it for a while: the first may
 // be behind NAT, or not know its address.
 //
-// The empty frame tells the dialer that its certificate was accepted, which the
-// TLS 1.3 handshake alone does not. Later, empty frames are the keepalive.
+// The first keepalive tells the dialer that its certificate was accepted, which the TLS 1.3 handshake
+// alone does not. Keepalives carry the clock of their sender, since certificates are judged by clocks.
 //
 // A certificate must be signed by the fabric's CA, be within its validity and
 // name exactly the identity configured for that peer. Anything else is refused,

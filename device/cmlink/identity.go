@@ -196,8 +196,11 @@ func (id *Identity) checkRevoked(cert *x509.Certificate) error {
 	return nil
 }
 
-// protocol is the ALPN name; it changes when the framing changes.
-const protocol = "vnic-cm/1"
+// Names of ALPN; there is another when the framing changes. In frames of the first, keepalives carry no clock.
+const (
+	protocol      = "vnic-cm/2"
+	protocolFirst = "vnic-cm/1"
+)
 
 // tlsConfig returns the configuration, which is the same for both sides. It verifies the chain
 // itself, since identities are URIs and not host names. accept decides on the identity.
@@ -205,13 +208,13 @@ func tlsConfig(id *Identity, usage x509.ExtKeyUsage, accept func(uri string) err
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		Certificates:           []tls.Certificate{id.cert},
-		NextProtos:             []string{protocol},
+		NextProtos:             []string{protocol, protocolFirst},
 		SessionTicketsDisabled: true, // each connection proves both identities
 		ClientAuth:             tls.RequireAnyClientCert,
 		InsecureSkipVerify:     true, // VerifyConnection verifies, and always runs
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			if cs.NegotiatedProtocol != protocol {
-				return fmt.Errorf("peer does not speak %s", protocol)
+			if p := cs.NegotiatedProtocol; p != protocol && p != protocolFirst {
+				return fmt.Errorf("peer speaks neither %s nor %s", protocol, protocolFirst)
 			}
 			return verify(id, cs.PeerCertificates, usage, accept)
 		},

@@ -185,6 +185,18 @@ func (l *Link) Note(id uint32) string {
 	return ""
 }
 
+// Ahead returns how far a peer's clock is ahead of this NIC's, less the time that its last keepalive took;
+// 0: that is not known, too.
+func (l *Link) Ahead(id uint32) time.Duration {
+	p := l.peer(id)
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ahead
+}
+
 // Send queues a message for a peer; msg must not be changed afterwards. It does not block. Errors:
 // ErrDown, ErrTooLong, ErrFull.
 func (l *Link) Send(id uint32, msg []byte) error {

@@ -315,6 +315,9 @@ func rawDial(t *testing.T, addr string) *tls.Conn {
 	if msg, err := readFrame(conn); msg != nil || err != nil {
 		t.Fatalf("first frame %q, %v", msg, err)
 	}
+	if _, err := readClock(conn); err != nil {
+		t.Fatal(err)
+	}
 	return conn
 }
 
@@ -322,13 +325,14 @@ func TestBadFramesEndTheSession(t *testing.T) {
 	b, rb := accepting(t, nil)
 	for name, bytes := range map[string][]byte{
 		"too long": {0, 1, 0, 1}, "huge": {0xff, 0xff, 0xff, 0xff}, "cut": {0, 0, 0, 9, 1, 2},
+		"a cut clock": {0, 0, 0, 0, 1, 2},
 	} {
 		conn := rawDial(t, b.Addr().String())
 		rb.wait("up 1")
 		if _, err := conn.Write(bytes); err != nil {
 			t.Fatal(err)
 		}
-		if name == "cut" {
+		if strings.Contains(name, "cut") {
 			_ = conn.Close()
 		}
 		rb.wait("down 1")
@@ -392,35 +396,99 @@ func TestNewConnectionReplacesOld(t *testing.T) {
 	rb.wait("msg 1 hi")
 }
 
+// TestPeersTellTheirClocks: a NIC knows how far a peer's clock is from its own while the link is up, from its
+// beginning on.
+func TestPeersTellTheirClocks(t *testing.T) {
+	b, _ := accepting(t, func(c *Config) { c.Clock = func() time.Time { return time.Now().Add(-time.Hour) } })
+	a, ra := dialing(t, b.Addr().String(), nil)
+	ra.wait("up 2")
+	// A keepalive may take a while to arrive.
+	if ahead := a.Ahead(2); ahead > -time.Hour || ahead < -2*time.Hour {
+		t.Errorf("a clock that is an hour behind is %v ahead", ahead)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ra.wait("down 2")
+	if ahead := a.Ahead(2) + a.Ahead(9); ahead != 0 {
+		t.Errorf("the clock of a peer that is down is %v ahead", ahead)
+	}
+}
+
+// TestPeersWithoutClocks: a peer whose keepalives carry no clock, which it says by ALPN, gets none.
+func TestPeersWithoutClocks(t *testing.T) {
+	b, rb := accepting(t, nil)
+	cfg := tlsConfig(identity(t, "1"), x509.ExtKeyUsageServerAuth, func(string) error { return nil })
+	cfg.NextProtos = []string{protocolFirst}
+	conn, err := tls.Dial("tcp", b.Addr().String(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	rb.wait("up 1")
+	for _, bytes := range [][]byte{appendFrame(nil, nil), appendFrame(nil, []byte("hi"))} {
+		if _, err := conn.Write(bytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rb.wait("msg 1 hi")
+	if err := b.Send(1, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		msg, err := readFrame(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if msg != nil {
+			if string(msg) != "hello" {
+				t.Errorf("message %q", msg)
+			}
+			break
+		}
+	}
+	if ahead := b.Ahead(1); ahead != 0 {
+		t.Errorf("its clock is %v ahead", ahead)
+	}
+}
+
 // TestKeepalive runs two sessions over a pipe in virtual time: they stay up as long as both sides
-// are alive, and end when one falls silent.
+// are alive, tell each other their clocks, and end when one falls silent.
 func TestKeepalive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		side := func(id uint32) (*peer, *recorder) {
+		side := func(id uint32, ahead time.Duration) (*peer, *recorder) {
 			r := newRecorder(t)
-			s := newShared(Config{Identity: &Identity{}}, r)
+			s := newShared(Config{Identity: &Identity{}, Clock: func() time.Time { return time.Now().Add(ahead) }}, r)
 			s.ctx = t.Context()
 			return newPeer(s, Peer{ID: id}), r
 		}
-		a, ra := side(2)
-		b, rb := side(1)
+		session := func(c net.Conn) *session {
+			s := newSession(c, c, nil)
+			s.clocks = true
+			return s
+		}
+		a, ra := side(2, 0)
+		b, rb := side(1, time.Minute)
 		ca, cb := net.Pipe()
 		var wg sync.WaitGroup
-		wg.Go(func() { a.serve(newSession(ca, ca, nil)) })
-		wg.Go(func() { b.serve(newSession(cb, cb, nil)) })
+		wg.Go(func() { a.serve(session(ca)) })
+		wg.Go(func() { b.serve(session(cb)) })
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if !ra.up[2] || !rb.up[1] {
 			t.Error("an idle link went down")
 		}
+		if a.ahead != time.Minute || b.ahead != -time.Minute {
+			t.Errorf("a clock that is a minute ahead is %v ahead, the other %v", a.ahead, b.ahead)
+		}
 		a.session.end(errors.New("test"))
 		wg.Wait()
 
-		c, rc := side(2)
+		c, rc := side(2, 0)
 		cc, silent := net.Pipe()
 		wg.Go(func() { _, _ = io.Copy(io.Discard, silent) })
 		begin := time.Now()
-		wg.Go(func() { c.serve(newSession(cc, cc, nil)) })
+		wg.Go(func() { c.serve(session(cc)) })
 		rc.wait("down 2")
 		if d := time.Since(begin); d != 6*time.Second {
 			t.Errorf("a silent peer was given up after %v", d)

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -28,11 +29,12 @@ type peer struct {
 	moved   chan struct{}  // it has another address; capacity 1
 
 	mu       sync.Mutex
-	addr     string   // "address:port"; "": not known
-	yield    func()   // ends the dialing under way, for a connection of the first NIC
-	session  *session // nil: down
-	leaving  bool     // it is no peer any more
-	note     string   // why it is down
+	addr     string        // "address:port"; "": not known
+	yield    func()        // ends the dialing under way, for a connection of the first NIC
+	session  *session      // nil: down
+	leaving  bool          // it is no peer any more
+	note     string        // why it is down
+	ahead    time.Duration // how far its clock is, in the last keepalive; 0: not known, too
 	replaced []time.Time
 	twice    string    // note that two NICs seem to have its name
 	noticed  time.Time // then
@@ -251,7 +253,7 @@ func (p *peer) run() {
 		default:
 			started := time.Now()
 			s := newSession(conn, conn.NetConn(), conn.ConnectionState().PeerCertificates[0])
-			s.dialed = dialed
+			s.dialed, s.clocks = dialed, clocked(conn)
 			p.serve(s)
 			told = false
 			wait.lasted(time.Since(started))
@@ -341,7 +343,7 @@ func (p *peer) complain(ctx context.Context) *time.Timer {
 // welcome tells the dialer that its certificate was accepted.
 func (p *peer) welcome(c *tls.Conn) (conn *tls.Conn, dialed bool, err error) {
 	_ = c.SetWriteDeadline(time.Now().Add(p.shared.cfg.Handshake))
-	if _, err := c.Write(appendFrame(nil, nil)); err != nil {
+	if _, err := c.Write(appendKeepalive(nil, clocked(c), p.shared.cfg.Clock())); err != nil {
 		_ = c.NetConn().Close()
 		return nil, false, err
 	}
@@ -392,11 +394,15 @@ func (p *peer) enter(ctx context.Context, conn *tls.Conn) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	switch msg, err := readFrame(conn); {
+	msg, err := readFrame(conn)
+	if msg == nil && err == nil {
+		err = p.hear(conn, clocked(conn))
+	}
+	switch {
 	case err != nil:
 		return fmt.Errorf("not accepted by %s: %w", p.Name, err)
 	case msg != nil:
-		return fmt.Errorf("%s: first frame has %d bytes, want an empty one", p.Name, len(msg))
+		return fmt.Errorf("%s: first frame is a message of %d bytes, want a keepalive", p.Name, len(msg))
 	case !stop():
 		return ctx.Err()
 	}
@@ -430,7 +436,7 @@ func (p *peer) serve(s *session) {
 	stop()
 
 	p.mu.Lock()
-	p.session = nil
+	p.session, p.ahead = nil, 0
 	if p.leaving {
 		p.cancel()
 	}
@@ -460,8 +466,28 @@ func (p *peer) read(s *session) {
 		if msg != nil {
 			p.shared.stats.messagesIn.Add(1)
 			p.shared.handler.Message(p.ID, msg)
+		} else if err := p.hear(s.conn, s.clocks); err != nil {
+			s.end(err)
+			return
 		}
 	}
+}
+
+// clocked reports whether keepalives of a connection carry clocks.
+func clocked(c *tls.Conn) bool { return c.ConnectionState().NegotiatedProtocol == protocol }
+
+// hear reads the rest of a keepalive: the peer's clock, which is that of a moment ago.
+func (p *peer) hear(r io.Reader, clocks bool) error {
+	if !clocks {
+		return nil
+	}
+	clock, err := readClock(r)
+	if err == nil {
+		p.mu.Lock()
+		p.ahead = clock.Sub(p.shared.cfg.Clock())
+		p.mu.Unlock()
+	}
+	return err
 }
 
 // write sends queued messages, combining those that wait, and the keepalive.
@@ -475,7 +501,7 @@ func (p *peer) write(s *session) {
 		case <-s.ended:
 			return
 		case <-idle.C:
-			buf = appendFrame(buf, nil)
+			buf = appendKeepalive(buf, s.clocks, p.shared.cfg.Clock())
 		case <-s.wake:
 		}
 		var n int

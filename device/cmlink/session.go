@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // Errors of Send.
@@ -23,6 +24,7 @@ type session struct {
 	raw    net.Conn // the TCP connection under conn
 	cert   *x509.Certificate
 	dialed bool          // by this NIC
+	clocks bool          // keepalives carry clocks
 	wake   chan struct{} // there is something in the queue, or finishing is set; capacity 1
 	once   sync.Once
 	ended  chan struct{}
@@ -94,10 +96,13 @@ func (s *session) take(b []byte) (_ []byte, n int, last bool) {
 const MaxMessage = 64 << 10
 
 // A frame is the length of the message in 32 bits, big-endian, and the message. A frame of length 0
-// is a keepalive, not a message.
-const frameHeader = 4
+// is a keepalive, not a message: the clock of its sender follows, in nanoseconds since 1970.
+const (
+	frameHeader = 4
+	clockSize   = 8
+)
 
-// readFrame reads one message, or nil for an empty frame.
+// readFrame reads one message, or nil for a keepalive, but not its clock.
 func readFrame(r io.Reader) ([]byte, error) {
 	var h [frameHeader]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -123,4 +128,20 @@ func readFrame(r io.Reader) ([]byte, error) {
 func appendFrame(b, msg []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(msg)))
 	return append(b, msg...)
+}
+
+// appendKeepalive appends a keepalive, with a clock if the other end expects one.
+func appendKeepalive(b []byte, clocks bool, now time.Time) []byte {
+	b = appendFrame(b, nil)
+	if clocks {
+		b = binary.BigEndian.AppendUint64(b, uint64(now.UnixNano()))
+	}
+	return b
+}
+
+// readClock reads the clock of a keepalive.
+func readClock(r io.Reader) (time.Time, error) {
+	var b [clockSize]byte
+	_, err := io.ReadFull(r, b[:])
+	return time.Unix(0, int64(binary.BigEndian.Uint64(b[:]))), err
 }

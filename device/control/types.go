@@ -123,6 +123,9 @@ type Peer struct {
 	Connections int           `json:"connections"`    // in any state
 	PathMTU     int           `json:"path_mtu"`       // bytes of outer IP packet that the network carries to it, as far as that is known
 	Note        string        `json:"note,omitempty"` // a problem, or what is waited for
+
+	// ClockAheadMS is how far its clock is ahead of this NIC's, about; 0: that is not known, too.
+	ClockAheadMS int64 `json:"clock_ahead_ms"`
 }
 
 // Directory is the answer of GET /v1/directory: where the NIC's peers come from besides its

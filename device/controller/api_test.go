@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/falcon-vnic/vnic/device/capture"
 	"github.com/falcon-vnic/vnic/device/config"
@@ -149,6 +150,9 @@ func (notes) Send(cm.PeerID, []byte)    {}
 func (notes) End(cm.PeerID, error)      {}
 func (n notes) Note(p cm.PeerID) string { return n[p] }
 
+// The clock of the peer with that number is as many minutes ahead.
+func (notes) Ahead(p cm.PeerID) time.Duration { return time.Duration(p) * time.Minute }
+
 // TestAShardsNoteAboutAPeerComesFirst checks that a shard's note about a peer takes precedence over
 // the note about its link, and that counts of the uplink are summed over shards.
 func TestAShardsNoteAboutAPeerComesFirst(t *testing.T) {
@@ -166,8 +170,12 @@ func TestAShardsNoteAboutAPeerComesFirst(t *testing.T) {
 	} {
 		api := asked(runCore(t), &told{other: c.a, uplink: part}, &told{other: c.b, uplink: part})
 		api.c.Links = c.links
+		ahead := int64(0)
+		if c.links != nil {
+			ahead = time.Minute.Milliseconds()
+		}
 		v, err := api.NIC(t.Context())
-		if err != nil || len(v.Peers) != 1 || v.Peers[0].Note != c.want || len(v.Uplinks) != 1 ||
+		if err != nil || len(v.Peers) != 1 || v.Peers[0].Note != c.want || v.Peers[0].ClockAheadMS != ahead || len(v.Uplinks) != 1 ||
 			v.Uplinks[0].RX.Counts.Packets != 6 {
 			t.Errorf("%+v: %+v, %v", c, v, err)
 		}

@@ -248,6 +248,8 @@ type Links interface {
 	End(peer cm.PeerID, reason error)
 	// Note describes a problem with the link; "": none.
 	Note(peer cm.PeerID) string
+	// Ahead returns how far a peer's clock is ahead of this NIC's; 0: that is not known, too.
+	Ahead(peer cm.PeerID) time.Duration
 }
 
 // Run steps the core until Halt.

@@ -46,7 +46,7 @@ func (k *Core) DescribePeers(links Links) (list []control.Peer) {
 			v.Note = (&cm.VersionError{Got: p.Speaks}).Error()
 		}
 		if links != nil {
-			v.Note = cmp.Or(v.Note, links.Note(peer.ID))
+			v.Note, v.ClockAheadMS = cmp.Or(v.Note, links.Note(peer.ID)), links.Ahead(peer.ID).Milliseconds()
 		}
 		list = append(list, v)
 	}

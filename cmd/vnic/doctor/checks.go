@@ -22,11 +22,15 @@ type check struct {
 type wrong struct{ about, what string }
 
 const (
-	soon      = 30 * 24 * time.Hour // when a certificate's end is near
-	minFiles  = 256                 // descriptors that a NIC needs, besides
-	filesEach = 32                  // those of each function
-	minLocked = 64 << 20            // bytes that programs with RDMA commonly lock
-	usoMajor  = 6                   // Linux with UDP segmentation on TAPs
+	soon = 30 * 24 * time.Hour // when a certificate's end is near
+
+	// clocksApart is more than a keepalive takes to a NIC that stood still, and less than cmlink.ClockSkew.
+	clocksApart = 30 * time.Second
+
+	minFiles  = 256      // descriptors that a NIC needs, besides
+	filesEach = 32       // those of each function
+	minLocked = 64 << 20 // bytes that programs with RDMA commonly lock
+	usoMajor  = 6        // Linux with UDP segmentation on TAPs
 	usoMinor  = 2
 )
 
@@ -45,8 +49,16 @@ var checks = []check{
 	{"br_netfilter", "bridge-nf-call-iptables", func(s *seen) []wrong {
 		return s.machineIs(s.machine.bridgeFilter, "iptables sees what crosses bridges, and may drop it")
 	}, "sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 net.bridge.bridge-nf-call-arptables=0, or let UDP port 1000 pass"},
-	{"clock", "whether something keeps the clock", func(s *seen) []wrong {
-		return s.machineIs(s.machine.clockWrong && s.hasPeers(), "nothing keeps this machine's clock")
+	{"clock", "whether something keeps the clock, and how far peers' clocks are from it", func(s *seen) []wrong {
+		list := s.machineIs(s.machine.clockWrong && s.hasPeers(), "nothing keeps this machine's clock")
+		return append(list, s.running(func(n *nic) (list []wrong) {
+			for _, p := range n.is.Peers {
+				ahead := time.Duration(p.ClockAheadMS) * time.Millisecond
+				list = append(list, when(ahead > clocksApart, n.socket, "the clock of peer %s is %v ahead of this machine's", p.Identity, ahead.Round(time.Second))...)
+				list = append(list, when(ahead < -clocksApart, n.socket, "the clock of peer %s is %v behind this machine's", p.Identity, -ahead.Round(time.Second))...)
+			}
+			return list
+		})...)
 	}, "peers check each other's certificates by their clocks: run chrony or systemd-timesyncd on every host"},
 	{"memlock", "the limit of locked memory", func(s *seen) []wrong {
 		m := &s.machine

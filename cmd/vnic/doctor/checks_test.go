@@ -68,11 +68,15 @@ var ills = map[string][]struct {
 	make func(s *seen)
 	want string
 }{
-	"tun":           {{func(s *seen) { s.machine.tun = &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: fs.ErrNotExist} }, "/dev/net/tun: file does not exist"}},
-	"uso":           {{func(s *seen) { s.machine.noUSO = "Linux 6.1.0-42-amd64 refuses UDP segmentation on a TAP" }, "Linux 6.1.0-42-amd64"}},
-	"kvm":           {{func(s *seen) { s.machine.kvm = fs.ErrPermission }, "permission denied: QEMU emulates"}},
-	"br_netfilter":  {{func(s *seen) { s.machine.bridgeFilter = true }, "iptables sees"}},
-	"clock":         {{func(s *seen) { s.machine.clockWrong = true }, "nothing keeps"}},
+	"tun":          {{func(s *seen) { s.machine.tun = &fs.PathError{Op: "open", Path: "/dev/net/tun", Err: fs.ErrNotExist} }, "/dev/net/tun: file does not exist"}},
+	"uso":          {{func(s *seen) { s.machine.noUSO = "Linux 6.1.0-42-amd64 refuses UDP segmentation on a TAP" }, "Linux 6.1.0-42-amd64"}},
+	"kvm":          {{func(s *seen) { s.machine.kvm = fs.ErrPermission }, "permission denied: QEMU emulates"}},
+	"br_netfilter": {{func(s *seen) { s.machine.bridgeFilter = true }, "iptables sees"}},
+	"clock": {
+		{func(s *seen) { s.machine.clockWrong = true }, "nothing keeps"},
+		{func(s *seen) { s.nics[0].is.Peers[0].ClockAheadMS = 120_000 }, "the clock of peer vnic://lab/host/2 is 2m0s ahead of"},
+		{func(s *seen) { s.nics[0].is.Peers[0].ClockAheadMS = -31_400 }, "the clock of peer vnic://lab/host/2 is 31s behind"},
+	},
 	"memlock":       {{func(s *seen) { s.machine.locked = 8 << 20 }, "may lock 8192 KiB"}},
 	"descriptors":   {{func(s *seen) { s.machine.files, s.files = 300, s.files[:1] }, "may open 300 files, and a NIC with 2 functions may need 320"}},
 	"configuration": {{func(s *seen) { s.files[1].cfg, s.files[1].err = nil, errors.New("line 3: rmda: unknown key") }, "line 3: rmda: unknown key"}},
