@@ -50,7 +50,7 @@ func (a Arch) apt(ctx context.Context, cache string) (env []string, err error) {
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
 		return nil, err
 	}
-	unlock, err := lockDir(ctx, dir)
+	unlock, err := LockDir(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func (d Disk) Write(ctx context.Context, cache, to string, progress io.Writer) (
 	if err != nil {
 		return err
 	}
-	dir, err := tempDir(folder)
+	dir, err := TempDir(folder)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func debianFolder(ctx context.Context, cache string) (unlock func(), folder stri
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, "", err
 	}
-	unlock, err = lockDir(ctx, folder)
+	unlock, err = LockDir(ctx, folder)
 	return unlock, folder, err
 }
 

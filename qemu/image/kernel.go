@@ -145,7 +145,7 @@ func fetchRelease(ctx context.Context, env []string, cache, name string) (Kernel
 	if k, err := OpenKernel(dir); err == nil && k.unpacked() {
 		return k, nil
 	}
-	unlock, err := lockDir(ctx, cache)
+	unlock, err := LockDir(ctx, cache)
 	if err != nil {
 		return Kernel{}, err
 	}
@@ -202,7 +202,7 @@ func kernelVersion(ctx context.Context, env []string, asked string) (name, versi
 // download fetches and unpacks a package into a new folder beside dir and
 // renames it when it is complete.
 func download(ctx context.Context, env []string, cache, dir, pkg, version string) (err error) {
-	tmp, err := tempDir(cache)
+	tmp, err := TempDir(cache)
 	if err != nil {
 		return err
 	}
@@ -234,14 +234,14 @@ func download(ctx context.Context, env []string, cache, dir, pkg, version string
 	return os.Rename(root, dir)
 }
 
-// lockDir locks a cache folder, so that other processes do not download at the same time.
-func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
+// LockDir locks a cache folder, so that other processes do not download or make the same at the same time.
+func LockDir(ctx context.Context, dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	done := make(chan error, 1)
-	go func() { // flock cannot be interrupted; it returns when the other process has finished its download
+	go func() { // flock cannot be interrupted; it returns when the other process has finished
 		done <- unix.Flock(int(f.Fd()), unix.LOCK_EX)
 	}()
 	select {
@@ -252,13 +252,13 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 		return func() { f.Close() }, nil
 	case <-ctx.Done():
 		go func() { <-done; f.Close() }()
-		return nil, fmt.Errorf("another process downloads into %s: %w", dir, ctx.Err())
+		return nil, fmt.Errorf("another process works in %s: %w", dir, ctx.Err())
 	}
 }
 
-// tempDir creates a temporary folder in a cache folder that the caller has locked. It removes those
+// TempDir creates a temporary folder in a cache folder that the caller has locked. It removes those
 // left behind by processes that were killed.
-func tempDir(cache string) (string, error) {
+func TempDir(cache string) (string, error) {
 	left, err := filepath.Glob(filepath.Join(cache, ".new-*"))
 	if err != nil {
 		return "", err

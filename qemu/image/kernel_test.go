@@ -142,21 +142,21 @@ func TestFetchFails(t *testing.T) {
 // ends.
 func TestCacheIsLocked(t *testing.T) {
 	dir := t.TempDir()
-	unlock, err := lockDir(t.Context(), dir)
+	unlock, err := LockDir(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := lockDir(ctx, dir); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another process downloads into "+dir) {
+	if _, err := LockDir(ctx, dir); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another process works in "+dir) {
 		t.Errorf("%v", err)
 	}
 	unlock()
-	if unlock, err = lockDir(t.Context(), dir); err != nil {
+	if unlock, err = LockDir(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	unlock()
-	if _, err := lockDir(t.Context(), filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := LockDir(t.Context(), filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 }

@@ -64,12 +64,12 @@ func fetchPackages(ctx context.Context, env []string, dir string, names []string
 	if err := os.MkdirAll(filepath.Join(dir, "partial"), 0o755); err != nil {
 		return nil, err
 	}
-	unlock, err := lockDir(ctx, dir)
+	unlock, err := LockDir(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	fresh, err := tempDir(dir)
+	fresh, err := TempDir(dir)
 	if err != nil {
 		return nil, err
 	}

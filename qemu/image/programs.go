@@ -123,7 +123,7 @@ func (p Package) unpacked(ctx context.Context, cache string) (string, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	unlock, err := lockDir(ctx, cache)
+	unlock, err := LockDir(ctx, cache)
 	if err != nil {
 		return "", err
 	}
@@ -131,7 +131,7 @@ func (p Package) unpacked(ctx context.Context, cache string) (string, error) {
 	if _, err := os.Stat(dir); err == nil { // another process was faster
 		return dir, nil
 	}
-	tmp, err := tempDir(cache)
+	tmp, err := TempDir(cache)
 	if err != nil {
 		return "", err
 	}

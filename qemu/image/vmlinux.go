@@ -50,7 +50,7 @@ func unpackImage(ctx context.Context, cache, image string) (path string, err err
 	if err != nil || packed == nil {
 		return "", err
 	}
-	dir, err := tempDir(cache)
+	dir, err := TempDir(cache)
 	if err != nil {
 		return "", err
 	}

@@ -3,8 +3,6 @@ package lab
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/agent"
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
@@ -125,100 +121,6 @@ func (p *plan) checkGuests() error {
 	return errors.Join(problems...)
 }
 
-// folder returns the folder from which a guest boots: that of the file, or one that is made once for
-// each program and choice of packages, kernel and driver. A guest with a disk has none.
-func (m *machine) folder(ctx context.Context, out *progress) (dir string, err error) {
-	if g := m.Guest; g.Image != "" || g.Disk != "" {
-		return g.Image, nil
-	}
-	cache, err := image.DefaultCache()
-	if err != nil {
-		return "", err
-	}
-	args, files, err := m.imageArgs(ctx, cache)
-	if err != nil {
-		return "", err
-	}
-	dir = filepath.Join(filepath.Dir(cache), "lab-guest")
-	if len(args) > 0 {
-		dir += "-" + hash([]byte(strings.Join(args, "\n")))[:8]
-	}
-	if err := os.MkdirAll(dir, folderRights); err != nil {
-		return "", err
-	}
-	lock, err := os.Open(dir)
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", err
-	}
-	madeOf, key := filepath.Join(dir, "made-of"), ""
-	for _, f := range append(files, program) { // they are in the guest
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return "", err
-		}
-		key += hash(b)
-	}
-	if b, err := os.ReadFile(madeOf); err == nil && string(b) == key {
-		return dir, nil
-	}
-	out.now("a guest is made, in %s", dir)
-	if _, err := output(exec.CommandContext(ctx, program, append([]string{"image", "--out", dir}, args...)...)); err != nil {
-		return "", fmt.Errorf("vnic image: %w", err)
-	}
-	out.step("guest: made in %s", dir)
-	return dir, os.WriteFile(madeOf, []byte(key), 0o644)
-}
-
-// imageArgs returns the arguments of vnic image for what the file adds to a guest, and the files that they
-// name.
-func (m *machine) imageArgs(ctx context.Context, cache string) (args, files []string, err error) {
-	g := m.Guest
-	for _, p := range g.Packages {
-		args = append(args, "--package", p)
-	}
-	for _, name := range g.Modules {
-		args = append(args, "--module", name)
-	}
-	own, err := m.kernel()
-	if err != nil {
-		return nil, nil, err
-	}
-	var k image.Kernel
-	switch {
-	case own != "":
-		if k, err = image.OpenKernel(own); err != nil {
-			return nil, nil, err
-		}
-		args, files = append(args, "--kernel", own), append(files, k.Image)
-	case g.Driver != "":
-		if k, err = image.FetchKernel(ctx, cache); err != nil {
-			return nil, nil, err
-		}
-	}
-	if g.Driver == "" {
-		return args, files, nil
-	}
-	module := filepath.Join(g.Driver, k.Release, "vnic.ko")
-	if _, err := os.Stat(module); err != nil {
-		return nil, nil, fmt.Errorf("driver %s: it was not built for the guest's kernel %s: %w (make -C guestlib/linux RELEASE=%[2]s builds it)", g.Driver, k.Release, err)
-	}
-	const provider = "libvnic-rdmav34.so"
-	library, driver := filepath.Join(g.Driver, "provider", provider), filepath.Join(g.Driver, "provider", "vnic.driver")
-	args = append(args,
-		"--module", "ib_uverbs", "--module", "rdma_ucm", "--module", module,
-		"--file", library+":/usr/lib/x86_64-linux-gnu/libibverbs/"+provider, "--file", driver+":/etc/libibverbs.d/vnic.driver")
-	return args, append(files, module, library, driver), nil
-}
-
-func hash(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
-}
-
 // line returns the command line of a guest's QEMU, as words and for a shell.
 func (m *machine) line(ctx context.Context, folder string) (argv []string, shell []byte, err error) {
 	g := m.Guest
@@ -272,8 +174,9 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	return out, err
 }
 
-// boot starts a guest. Who tells a paused one its names, when it has booted, is the process that follows it.
-func (m *machine) boot(argv []string, shell []byte, paused bool) (*daemon, error) {
+// boot starts a guest, which keeps its image (images.go). Who tells a paused one its names, when it has booted,
+// is the process that follows it.
+func (m *machine) boot(argv []string, shell []byte, inUse *os.File, paused bool) (*daemon, error) {
 	if err := os.WriteFile(m.File(".qemu"), shell, 0o644); err != nil {
 		return nil, err
 	}
@@ -283,7 +186,7 @@ func (m *machine) boot(argv []string, shell []byte, paused bool) (*daemon, error
 	}
 	defer out.Close()
 	_ = os.Remove(m.File(".gdb")) // of a QEMU that was killed
-	d, err := start(m.host.Space(), nil, out, argv...)
+	d, err := start(m.host.Space(), nil, out, inUse, argv...)
 	if err != nil {
 		return nil, err
 	}
@@ -365,34 +268,18 @@ func (b *builder) guests(ctx context.Context) error {
 		if m.Guest == nil {
 			continue
 		}
-		folder, err := m.folder(ctx, b.out)
-		if err != nil {
-			return fmt.Errorf("machines.%s.guest: %w", m.Name, err)
-		}
-		argv, shell, err := m.line(ctx, folder)
+		d, err := b.bootChanged(ctx, m)
 		if err != nil {
 			return err
 		}
-		had, _ := os.ReadFile(m.File(".qemu"))
-		if bytes.Equal(had, shell) && len(qemus(m.host, m.Name)) > 0 {
-			continue
-		}
-		if err := endGuest(m); err != nil {
-			return err
-		}
-		if m.Name == b.paused {
-			argv = append(argv, "-S")
-		}
-		d, err := m.boot(argv, shell, m.Name == b.paused)
-		if err != nil {
-			return err
-		}
-		if m.Name == b.paused {
+		switch {
+		case d == nil:
+		case m.Name == b.paused:
 			if err := m.debuggable(ctx, d); err != nil {
 				return err
 			}
 			b.out.step("guest %s: paused before its first instruction", m.Name)
-		} else {
+		default:
 			booted[m] = d
 		}
 	}
@@ -420,4 +307,31 @@ func (b *builder) guests(ctx context.Context) error {
 		b.out.step("guests: %d started", n)
 	}
 	return nil
+}
+
+// bootChanged starts a guest that does not run, or whose QEMU is to be another one. It returns nil if it runs.
+func (b *builder) bootChanged(ctx context.Context, m *machine) (*daemon, error) {
+	folder, inUse, err := b.image(ctx, m)
+	if err != nil {
+		return nil, fmt.Errorf("machines.%s.guest: %w", m.Name, err)
+	}
+	if inUse != nil {
+		defer inUse.Close()
+	}
+	argv, shell, err := m.line(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	had, _ := os.ReadFile(m.File(".qemu"))
+	if bytes.Equal(had, shell) && len(qemus(m.host, m.Name)) > 0 {
+		return nil, nil
+	}
+	if err := endGuest(m); err != nil {
+		return nil, err
+	}
+	paused := m.Name == b.paused
+	if paused {
+		argv = append(argv, "-S")
+	}
+	return m.boot(argv, shell, inUse, paused)
 }

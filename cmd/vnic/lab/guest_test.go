@@ -1,15 +1,19 @@
 package lab_test
 
 import (
+	"errors"
 	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/qemu/image"
@@ -67,7 +71,12 @@ func TestInsideGuests(t *testing.T) {
 	if strings.Count(said, "PASS") != 6 {
 		t.Error(said)
 	}
-	vnictest.RequireIn(t, vnic(t, "lab", "config", "m2"), "qemu-system-x86_64", "-m 600M", "ivshmem-doorbell", "ifname=vf1g")
+	line := vnic(t, "lab", "config", "m2")
+	vnictest.RequireIn(t, line, "qemu-system-x86_64", "-m 600M", "ivshmem-doorbell", "ifname=vf1g")
+	inUse := imageOf(t, line)
+	if !inUse() {
+		t.Error("a running guest does not have its image in use")
+	}
 
 	// Files.
 	dir := t.TempDir()
@@ -132,6 +141,26 @@ func TestInsideGuests(t *testing.T) {
 	}
 	vnic(t, "lab", "down")
 	nothingLeft(t)
+	if inUse() {
+		t.Error("an image is in use when its guest has ended")
+	}
+}
+
+// imageOf returns whether somebody has the image in use that QEMU's line names.
+func imageOf(t *testing.T, line string) (inUse func() bool) {
+	t.Helper()
+	kernel := regexp.MustCompile(`-kernel (\S+)`).FindStringSubmatch(line)
+	if kernel == nil {
+		t.Fatalf("no kernel in %s", line)
+	}
+	return func() bool {
+		f, err := os.Open(filepath.Dir(kernel[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+	}
 }
 
 // Environment variables by which the tests below get what was made outside of their namespaces.

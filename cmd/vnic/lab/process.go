@@ -122,14 +122,17 @@ type daemon struct {
 	log   *daemon // keeps what it says, and ends when it has ended
 }
 
-// start starts a program in a namespace. A nil file is /dev/null.
-func start(space string, in, out *os.File, argv ...string) (*daemon, error) {
+// start starts a program in a namespace. A nil file is /dev/null. The program has kept open, if it is not nil.
+func start(space string, in, out, kept *os.File, argv ...string) (*daemon, error) {
 	cmd := inside(context.Background(), space, argv...)
 	if in != nil {
 		cmd.Stdin = in
 	}
 	if out != nil {
 		cmd.Stdout, cmd.Stderr = out, out
+	}
+	if kept != nil {
+		cmd.ExtraFiles = []*os.File{kept}
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

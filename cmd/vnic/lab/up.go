@@ -16,6 +16,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
 // readyTime is how long the NICs have to start and to reach each other.
@@ -88,7 +89,8 @@ type builder struct {
 	out     *progress
 	changed []*host // whose NICs go on with other peers, or another impairment of their uplinks
 	running map[string]*daemon
-	paused  string // the guest that is started and does not run; "": none
+	debian  image.Kernel // Debian's, when a guest has needed it
+	paused  string       // the guest that is started and does not run; "": none
 }
 
 func (b *builder) build(ctx context.Context) error {
@@ -293,7 +295,7 @@ func (b *builder) startNICs(ctx context.Context, hosts []*host) error {
 		if err != nil {
 			return err
 		}
-		d, err := start(h.Space(), nil, out, program, "run", "-c", h.Config())
+		d, err := start(h.Space(), nil, out, nil, program, "run", "-c", h.Config())
 		out.Close()
 		if err != nil {
 			return err

@@ -174,7 +174,7 @@ func logTo(space string, watch ...string) (*os.File, *daemon, error) {
 		return nil, nil, err
 	}
 	defer in.Close()
-	d, err := start(space, in, nil, append([]string{program, "lab"}, watch...)...)
+	d, err := start(space, in, nil, nil, append([]string{program, "lab"}, watch...)...)
 	if err != nil {
 		out.Close()
 		return nil, nil, err
