@@ -27,7 +27,7 @@ func TestCommandLineRunsInAShell(t *testing.T) {
   -name vnic-guest7 \
   -machine q35,memory-backend=m0 \
   -accel tcg \
-  -cpu max \
+  -cpu max,-erms,-fsrm \
   -smp 2 \
   -m 1024M \
   -object memory-backend-memfd,id=m0,size=1024M,share=on \

@@ -21,7 +21,7 @@ func TestArgumentsOfAMachine(t *testing.T) {
 	}
 	want := []string{
 		"-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
-		"-machine", "q35,memory-backend=m0", "-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "512M",
+		"-machine", "q35,memory-backend=m0", "-accel", "tcg", "-cpu", "max,-erms,-fsrm", "-smp", "2", "-m", "512M",
 		"-object", "memory-backend-memfd,id=m0,size=512M,share=on",
 		"-kernel", "/k", "-append", strings.Join(baseKernelArgs, " ") + " quiet -- guest info",
 		"-chardev", "file,id=console,path=/log,,1", "-serial", "chardev:console",

@@ -50,7 +50,7 @@ qemu-system-x86_64 \
   -name vnic-guest1001 \
   -machine q35,memory-backend=m0 \
   -accel tcg \
-  -cpu max \
+  -cpu max,-erms,-fsrm \
   -smp 1,maxcpus=2 \
   -m 512M \
   -object memory-backend-memfd,id=m0,size=512M,share=on \
