@@ -303,6 +303,13 @@ func (s *Session) Watched(now vtime.Time, a Ask, list []Record) {
 	}
 }
 
+// Again has the session watch anew at once, from where it is: etcd is spoken to in another way.
+func (s *Session) Again(now vtime.Time) {
+	r := &s.reading
+	r.state, r.retry = away, now
+	r.turn++
+}
+
 // Alive takes a sign of life of the watch.
 func (s *Session) Alive(now vtime.Time, a Ask) {
 	if s.reading.state == watching && a.Turn == s.reading.turn {

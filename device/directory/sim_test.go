@@ -665,3 +665,17 @@ func TestWhatFailsIsSeenAndMends(t *testing.T) {
 		})
 	}
 }
+
+// TestAWatchIsMadeAnewWhenEtcdIsSpokenToInAnotherWay: at once, from where the session is, and as no failure;
+// what the earlier watch still says is ignored.
+func TestAWatchIsMadeAnewWhenEtcdIsSpokenToInAnotherWay(t *testing.T) {
+	s := NewSession(testPrefix, "h1", func() float64 { return 0 })
+	list := s.Step(1)
+	watch := s.Listed(1, list[0], 7, nil)
+	s.Again(2)
+	s.Failed(2, watch[0], errors.New("it has ended"))
+	asks := s.Step(2)
+	if len(asks) != 1 || asks[0].Kind != AskWatch || asks[0].From != 8 || s.Stats().Failures != 0 || !s.State().Watching {
+		t.Errorf("%+v, %+v, %+v", asks, s.Stats(), s.State())
+	}
+}

@@ -176,6 +176,7 @@ func (c *Client) redial() {
 	c.stopWatch()
 	_ = c.etcd.Close() // what is under way fails, and is tried again
 	c.etcd = k
+	c.session.Again(c.clock())
 }
 
 // note keeps the state for Status, and logs what has changed of it.
