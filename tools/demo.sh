@@ -5,12 +5,14 @@ bin=$1
 shift
 here=$(dirname "$0")
 if [ "$(id -u)" != 0 ]; then
-	echo "demo: not root, so no TAP, no bridge and no guests: two bare clients over an in-memory fabric instead (sudo make demo runs the whole)" >&2
+	echo "demo: not root, so no TAP and no lab: two NICs by UDP on the loopback interface (sudo make demo runs the whole)" >&2
+	command -v qemu-system-x86_64 >/dev/null 2>&1 && exec "$bin" demo "$@"
+	echo "demo: QEMU is missing: two bare clients instead of guests" >&2
 	exec "$bin" demo --no-vm "$@"
 fi
 if ! command -v qemu-system-x86_64 >/dev/null 2>&1 || ! command -v iperf3 >/dev/null 2>&1; then
 	if ! "$here/deps.sh" demo && ! command -v qemu-system-x86_64 >/dev/null 2>&1; then
-		echo "demo: QEMU is missing and could not be installed: two bare clients over an in-memory fabric instead" >&2
+		echo "demo: QEMU is missing and could not be installed: two bare clients instead" >&2
 		exec "$bin" demo --no-vm "$@"
 	fi
 fi

@@ -22,7 +22,7 @@ import (
 // Options are the flags of `vnic demo`.
 type Options struct {
 	NoVM    bool
-	Fabric  string // "memory" or "tap"; "" = tap with guests, memory without
+	Fabric  string // "tap": a lab; "udp": without root; "" = tap for root with guests, else udp
 	Out     string // folder for logs, captures, configs
 	capture string // what each NIC records: "", sealed, clear or both
 	kernel  string // kernel package folder to use instead of Debian's current one
@@ -52,9 +52,12 @@ as Debian has them, on the same functions.
 With --pci each function is a PCI device of its own, by vfio-user, and the guests show
 it by lspci. It needs QEMU 10.1 or newer (--qemu "$(tools/qemu.sh)").
 
+An ordinary user gets no lab, but two NICs by UDP on the loopback interface, each a
+vnic run without rights, and the same guests (--fabric udp).
+
 With --no-vm two bare clients replace the guests, over unix sockets and shared
-memory files, with both NICs in this process, on a network in memory. Then it needs
-neither root nor QEMU. With --fabric=tap they are in the lab two-hosts.`,
+memory files. Then it needs neither root nor QEMU. With --fabric tap they are in the
+lab two-hosts.`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDemo(cmd.Context(), o, cmd.OutOrStdout())
@@ -62,7 +65,7 @@ neither root nor QEMU. With --fabric=tap they are in the lab two-hosts.`,
 	}
 	f := demo.Flags()
 	f.BoolVar(&o.NoVM, "no-vm", false, "two bare clients instead of QEMU guests")
-	f.StringVar(&o.Fabric, "fabric", "", "between the NICs: tap (default with guests) or memory (default with --no-vm)")
+	f.StringVar(&o.Fabric, "fabric", "", "between the NICs: tap (default for root with guests) or udp")
 	f.StringVar(&o.Out, "out", "demo-out", "folder for logs, captures and configs; replaced")
 	f.StringVar(&o.capture, "capture", "", "record what each NIC sends and receives in a.pcapng and b.pcapng: sealed, clear or both")
 	f.StringVar(&o.kernel, "kernel", "", "another kernel than Debian's current one: the `folder` of an unpacked kernel package, or the one in which you built it")
@@ -73,7 +76,7 @@ neither root nor QEMU. With --fabric=tap they are in the lab two-hosts.`,
 	f.StringVar(&o.driver, "driver", "", "`folder` of the Linux driver (make driver: build/linux): the guests run programs that use verbs, too")
 	f.StringVar(&o.qemu, "qemu", "qemu-system-x86_64", "QEMU's `program`")
 	f.IntVar(&o.count, "count", 0, "operations per row (default: by size)")
-	_ = demo.RegisterFlagCompletionFunc("fabric", cli.Words("tap", "memory"))
+	_ = demo.RegisterFlagCompletionFunc("fabric", cli.Words("tap", "udp"))
 	_ = demo.RegisterFlagCompletionFunc("capture", cli.Words(config.CaptureSealed, config.CaptureClear, config.CaptureBoth))
 	return demo
 }
@@ -114,7 +117,7 @@ func runDemo(ctx context.Context, o Options, w io.Writer) (err error) {
 		return err
 	}
 	r := newReport(w)
-	var s scene = &memoryScene{o: o, r: r}
+	var s scene = &rootless{o: o, r: r}
 	if o.Fabric == "tap" {
 		s = &labScene{o: o, r: r}
 	}
@@ -163,7 +166,10 @@ func work(ctx context.Context, s scene, o *Options, r *report) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		defer cmd.Wait() //nolint:errcheck // what it says counts, not how it ends
+		defer func() {
+			cancel()
+			_ = cmd.Wait() // what it says counts, not how it ends
+		}()
 		go func() { done <- r.follow(name, lines) }()
 	}
 	for range guests {
@@ -205,13 +211,13 @@ func replaceFolder(path string) error {
 func (o *Options) check() error {
 	if o.Fabric == "" {
 		o.Fabric = "tap"
-		if o.NoVM {
-			o.Fabric = "memory"
+		if o.NoVM || os.Geteuid() != 0 {
+			o.Fabric = "udp"
 		}
 	}
 	switch {
-	case o.Fabric != "tap" && o.Fabric != "memory":
-		return cli.Usagef("--fabric %q: choose tap or memory", o.Fabric)
+	case o.Fabric != "tap" && o.Fabric != "udp":
+		return cli.Usagef("--fabric %q: choose tap or udp", o.Fabric)
 	case o.capture != "" && !slices.Contains([]string{config.CaptureSealed, config.CaptureClear, config.CaptureBoth}, o.capture):
 		return cli.Usagef("--capture %q: choose sealed, clear or both", o.capture)
 	case o.NoVM && o.Windows:
@@ -222,14 +228,21 @@ func (o *Options) check() error {
 		return cli.Usagef("--pci gives QEMU guests PCI functions, which have windows of their own: leave out --no-vm and --windows")
 	case o.PCI && qemu.VersionOf(o.qemu) < qemu.MinVfioUser:
 		return cli.Usagef("--pci needs QEMU 10.1 or newer, %s is %s: say --qemu \"$(tools/qemu.sh)\"", o.qemu, qemu.VersionOf(o.qemu))
-	case !o.NoVM && o.Fabric == "memory":
-		return cli.Usagef("--fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs")
+	case o.Fabric == "udp" && (o.Windows || o.PCI || o.driver != ""):
+		return cli.Usagef("--windows, --pci and --driver are for the guests of a lab, which needs root: run with sudo, or leave them out")
+	case o.Fabric == "udp" && !o.NoVM && !installed(o.qemu):
+		return fmt.Errorf("there is no program %q: install it (Debian: qemu-system-x86), name another by --qemu, or use --no-vm", o.qemu)
 	case o.Fabric == "tap" && os.Geteuid() != 0:
-		return errors.New("TAPs, a bridge and a network namespace need root: run with sudo, or use vnic demo --no-vm")
+		return errors.New("TAPs, a bridge and a network namespace need root: run with sudo, or leave out --fabric tap")
 	}
 	out, err := filepath.Abs(o.Out)
 	o.Out = out
 	return err
+}
+
+func installed(program string) bool {
+	_, err := exec.LookPath(program)
+	return err == nil
 }
 
 // contextCause returns the reason why ctx ended, if it has ended, and err otherwise.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,7 +24,8 @@ import (
 type demoRun struct {
 	t     testing.TB
 	cmd   *exec.Cmd
-	mark  string // in the environment of all its processes
+	mark  string   // in the environment of all its processes
+	under []string // program that runs it, with arguments
 	tmp   string
 	out   string
 	lines *bufio.Scanner
@@ -33,19 +35,35 @@ type demoRun struct {
 
 func startDemo(t testing.TB, args ...string) *demoRun {
 	t.Helper()
+	return startUnder(t, nil, args...)
+}
+
+// startWithoutRights starts a demo that has no capability, like an ordinary user's.
+func startWithoutRights(t testing.TB, args ...string) *demoRun {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return startUnder(t, nil, args...)
+	}
+	return startUnder(t, []string{"setpriv", "--inh-caps=-all", "--bounding-set=-all"}, append(args, "--fabric", "udp")...)
+}
+
+func startUnder(t testing.TB, under []string, args ...string) *demoRun {
+	t.Helper()
 	tmp, err := os.MkdirTemp("", "vd-") // t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(tmp) })
-	d := &demoRun{t: t, tmp: tmp, out: filepath.Join(t.TempDir(), "out"), mark: "VNIC_TEST_DEMO=" + tmp}
+	d := &demoRun{t: t, tmp: tmp, out: filepath.Join(t.TempDir(), "out"), mark: "VNIC_TEST_DEMO=" + tmp, under: under}
 	d.start(args...)
 	return d
 }
 
 func (d *demoRun) start(args ...string) {
 	d.t.Helper()
-	d.cmd = exec.Command(vnictest.Program(d.t), append([]string{"demo", "--timeout", "10m", "--out", d.out}, args...)...)
+	argv := append(slices.Clone(d.under), vnictest.Program(d.t), "demo", "--timeout", "10m", "--out", d.out)
+	argv = append(argv, args...)
+	d.cmd = exec.Command(argv[0], argv[1:]...)
 	d.cmd.Env = append(os.Environ(), d.mark, "TMPDIR="+d.tmp)
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	d.text.Reset()
@@ -182,9 +200,20 @@ func (d *demoRun) sealedOnly() {
 	}
 }
 
-func TestDemoInMemory(t *testing.T) {
-	d := startDemo(t, "--no-vm")
+func TestDemoNeedsNoRights(t *testing.T) {
+	d := startWithoutRights(t, "--no-vm")
 	d.succeeded()
+	d.nothingLeft()
+}
+
+// TestLongDemoGuestsNeedNoRights: QEMU guests too, with ports in their memory.
+func TestLongDemoGuestsNeedNoRights(t *testing.T) {
+	vnictest.RequireGuests(t)
+	_, err := exec.LookPath("iperf3")
+	vnictest.Require(t, err == nil, "iperf3 is not installed")
+	d := startWithoutRights(t)
+	d.succeeded()
+	d.plainIP()
 	d.nothingLeft()
 }
 
@@ -256,7 +285,7 @@ func TestDemoStopped(t *testing.T) {
 		{"interrupt", vnictest.RequireRoot, syscall.SIGINT, "m1  SEND ", bare},
 		{"terminate", vnictest.RequireRoot, syscall.SIGTERM, "m1  SEND ", bare},
 		{"kill", vnictest.RequireRoot, syscall.SIGKILL, "m1  SEND ", bare},
-		{"interrupt in memory", func(testing.TB) {}, syscall.SIGINT, "m1  SEND ", []string{"--no-vm", "--count", "3000"}},
+		{"interrupt on loopback", func(testing.TB) {}, syscall.SIGINT, "m1  SEND ", []string{"--no-vm", "--count", "3000"}},
 		{"interrupt while starting", vnictest.RequireRoot, syscall.SIGINT, "network: ", bare},
 		{"interrupt with guests", vnictest.RequireGuests, syscall.SIGINT, "guests: 2 boot", nil},
 		{"kill with guests", vnictest.RequireGuests, syscall.SIGKILL, "guests: 2 boot", nil},
@@ -298,8 +327,8 @@ func TestDemoRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"demo", "--fabric", "ether"}, cli.ExitUsage, `vnic: --fabric "ether": choose tap or memory` + "\n"},
-		{[]string{"demo", "--fabric", "memory"}, cli.ExitUsage, "vnic: --fabric memory goes with --no-vm: guests are served by two vnic run processes, which meet on TAPs\n"},
+		{[]string{"demo", "--fabric", "ether"}, cli.ExitUsage, `vnic: --fabric "ether": choose tap or udp` + "\n"},
+		{[]string{"demo", "--fabric", "udp", "--windows"}, cli.ExitUsage, "vnic: --windows, --pci and --driver are for the guests of a lab, which needs root: run with sudo, or leave them out\n"},
 		{[]string{"demo", "--no-vm", "--out", precious}, cli.ExitFailed, "vnic: --out " + precious + ": has files that are not from a demo; name another folder\n"},
 		{[]string{"demo", "now"}, cli.ExitUsage, `vnic: demo: unexpected argument "now"; write: vnic demo [flags]` + "\n"},
 	} {
