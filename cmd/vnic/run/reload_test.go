@@ -107,7 +107,7 @@ func TestCertificatesAndPortsChangeByAReloadUnderTraffic(t *testing.T) {
 		if _, errs, code := vnictest.Run(t, "keys", "renew", "--dir", h.Keys, "1"); code != 0 {
 			t.Fatal(errs)
 		}
-		reload("the certificate in cm.identity")
+		reload("the certificates in cm.identity")
 		b, err := os.ReadFile(filepath.Join(h.Keys, "host-1.pem"))
 		l.Must(err)
 		block, _ := pem.Decode(b)
