@@ -146,7 +146,7 @@ driver-series: deps fetch ## the driver as patches for the newest kernel and rdm
 	./guestlib/linux/series.sh build/driver-series
 
 # Which of the driver's tests run on the kernel that finds fault with it.
-DRIVER_TESTS ?= ^TestLongDriver(Programs|PCI|NVMe|Unload|Hostile|Stall)?$$
+DRIVER_TESTS ?= ^TestLongDriver(Programs|PCI|NVMe|IWARPNVMe|Unload|Hostile|Stall)?$$
 
 .PHONY: driver-debug
 driver-debug: deps fetch build ## the driver's tests in guests whose kernel has KASAN, lockdep and more; it is built the first time, which may take most of an hour

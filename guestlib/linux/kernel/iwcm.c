@@ -210,11 +210,11 @@ static void vnic_iw_requested(struct vnic_fn *fn, const struct vnic_async_event 
 	struct in6_addr peer;
 	struct iw_cm_id *id;
 
-	xa_lock(&fn->iw_listeners);
+	xa_lock_irq(&fn->iw_listeners);
 	id = xa_load(&fn->iw_listeners, port);
 	if (id)
 		id->add_ref(id);
-	xa_unlock(&fn->iw_listeners);
+	xa_unlock_irq(&fn->iw_listeners);
 	if (!id)
 		return;
 	memcpy(&peer, ev->src_gid, sizeof(peer));
@@ -504,7 +504,7 @@ int vnic_iw_create_listen(struct iw_cm_id *id, int backlog)
 	if (err <= 0)
 		return err;
 	mutex_lock(&fn->kernel_lock);
-	err = xa_insert(&fn->iw_listeners, at.port, id, GFP_KERNEL);
+	err = xa_insert_irq(&fn->iw_listeners, at.port, id, GFP_KERNEL);
 	if (err) {
 		err = err == -EBUSY ? -EADDRINUSE : err;
 		goto out;
@@ -514,7 +514,7 @@ int vnic_iw_create_listen(struct iw_cm_id *id, int backlog)
 	if (err == -EIO)
 		err = 0; /* the device is told when it is back */
 	if (err) {
-		xa_erase(&fn->iw_listeners, at.port);
+		xa_erase_irq(&fn->iw_listeners, at.port);
 		id->rem_ref(id);
 	}
 out:
@@ -533,7 +533,7 @@ int vnic_iw_destroy_listen(struct iw_cm_id *id)
 	p.service = cpu_to_le64(at.port);
 	mutex_lock(&fn->kernel_lock);
 	if (xa_load(&fn->iw_listeners, at.port) == id) {
-		xa_erase(&fn->iw_listeners, at.port);
+		xa_erase_irq(&fn->iw_listeners, at.port);
 		vnic_destroy(fn, READ_ONCE(fn->life), VNIC_ADMIN_OP_CM_UNLISTEN, &p, sizeof(p));
 		id->rem_ref(id);
 	}

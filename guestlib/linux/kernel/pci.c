@@ -36,7 +36,7 @@ static void vnic_init(struct vnic_fn *fn)
 	xa_init_flags(&fn->qps, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&fn->cqs, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&fn->srqs, XA_FLAGS_LOCK_IRQ);
-	xa_init(&fn->iw_listeners);
+	xa_init_flags(&fn->iw_listeners, XA_FLAGS_LOCK_IRQ); /* to lockdep it is one of those */
 	INIT_DELAYED_WORK(&fn->work, vnic_fn_work);
 	INIT_WORK(&fn->loss, vnic_loss_work);
 	INIT_WORK(&fn->flush, vnic_flush_work);
