@@ -32,7 +32,7 @@ func TestNotes(t *testing.T) {
 		c.Log = slog.New(slog.NewTextHandler(&lostLog, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	await(t, "no word of a peer that is not there", func() bool {
-		return strings.Contains(lost.Note(2), "not reached: dial tcp 127.0.0.1:1") && strings.Count(lostLog.String(), "trying on") >= 3
+		return strings.Contains(lost.Note(2), "not reached: dial tcp 127.0.0.1:1") && strings.Count(lostLog.String(), "trying again") >= 3
 	})
 	if text := lostLog.String(); strings.Count(text, "level=WARN") != 1 || !strings.HasPrefix(text[strings.Index(text, "level="):], "level=WARN") {
 		t.Errorf("a peer that is not reached is told of once as a warning:\n%s", text)

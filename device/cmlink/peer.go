@@ -248,7 +248,7 @@ func (p *peer) run() {
 			}
 			told = true
 			p.say(p.unreached(err))
-			p.shared.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying on", "peer", p.Name, "addr", p.address(), "err", err)
+			p.shared.cfg.Log.Log(ctx, level, "connection management: peer not reached, trying again", "peer", p.Name, "addr", p.address(), "err", err)
 			delay = wait.next()
 		default:
 			started := time.Now()

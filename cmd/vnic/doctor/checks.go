@@ -14,7 +14,7 @@ import (
 type check struct {
 	name   string
 	looks  string // at what, for the reference
-	judge  func(*seen) []wrong
+	find   func(*seen) []wrong
 	remedy string
 }
 
@@ -230,21 +230,21 @@ func (s *seen) machineIs(is bool, format string, args ...any) []wrong {
 	return when(is, "", format, args...)
 }
 
-// each judges each configuration that is valid.
-func (s *seen) each(judge func(*file) []wrong) (list []wrong) {
+// each applies find to each configuration that is valid.
+func (s *seen) each(find func(*file) []wrong) (list []wrong) {
 	for i := range s.files {
 		if s.files[i].cfg != nil {
-			list = append(list, judge(&s.files[i])...)
+			list = append(list, find(&s.files[i])...)
 		}
 	}
 	return list
 }
 
-// running judges each NIC that answers.
-func (s *seen) running(judge func(*nic) []wrong) (list []wrong) {
+// running applies find to each NIC that answers.
+func (s *seen) running(find func(*nic) []wrong) (list []wrong) {
 	for i := range s.nics {
 		if s.nics[i].err == nil {
-			list = append(list, judge(&s.nics[i])...)
+			list = append(list, find(&s.nics[i])...)
 		}
 	}
 	return list
@@ -269,10 +269,10 @@ func (s *seen) peers(bad func(*control.Peer) bool) []wrong {
 }
 
 // functions tells of functions of running NICs.
-func (s *seen) functions(judge func(*control.Function) (what string, bad bool)) []wrong {
+func (s *seen) functions(find func(*control.Function) (what string, bad bool)) []wrong {
 	return s.running(func(n *nic) (list []wrong) {
 		for i := range n.functions {
-			if what, bad := judge(&n.functions[i]); bad {
+			if what, bad := find(&n.functions[i]); bad {
 				list = append(list, wrong{n.socket, n.functions[i].ID + ": " + what})
 			}
 		}

@@ -3,7 +3,7 @@
 //
 //	flags ─▶ look (look.go) ─▶ seen ─▶ checks (checks.go), one after the other ─▶ findings
 //
-// A check is one entry of a table: what it looks at, how it judges, and the remedy. It reads nothing
+// A check is one entry of a table: what it looks at, what it finds wrong, and the remedy. It reads nothing
 // but what was seen, so that a test can show it anything.
 //
 // It changes nothing, and runs on one goroutine.

@@ -76,7 +76,7 @@ only. Without -c it looks at /etc/vnic/nic.yaml, if there is one.`,
 func (s *seen) findings() []Finding {
 	list := []Finding{}
 	for _, c := range checks {
-		for _, w := range c.judge(s) {
+		for _, w := range c.find(s) {
 			list = append(list, Finding{c.name, w.about, w.what, c.remedy})
 		}
 	}

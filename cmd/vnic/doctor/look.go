@@ -33,7 +33,7 @@ type options struct {
 // usualConfig is the configuration of the Debian package.
 const usualConfig = "/etc/vnic/nic.yaml"
 
-// seen is what the checks judge.
+// seen is what the checks look at.
 type seen struct {
 	machine machine
 	files   []file
@@ -79,7 +79,7 @@ type account struct {
 	groups []uint32
 }
 
-// look gathers what the checks judge.
+// look gathers what the checks look at.
 func look(ctx context.Context, o *options, version string) *seen {
 	s := &seen{machine: lookAtMachine(), version: version, now: time.Now()}
 	files, sockets := o.files, slices.Clone(o.sockets)

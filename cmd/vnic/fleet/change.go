@@ -412,11 +412,9 @@ func find(v *directory.View, what string) (host string, fn directory.Function, e
 	peers, _ := v.Decide()
 	for _, p := range peers {
 		for _, f := range v.Host(p.Name).Functions {
-			is := byName && p.Name == name && f.Name == function
-			if !byName && f.Tenant == at.Tenant && slices.Contains(f.Addresses, at.Addr) && slices.Contains(p.Addresses, at) {
-				is = true
-			}
-			if !is {
+			named := byName && p.Name == name && f.Name == function
+			addressed := !byName && f.Tenant == at.Tenant && slices.Contains(f.Addresses, at.Addr) && slices.Contains(p.Addresses, at)
+			if !named && !addressed {
 				continue
 			}
 			f.Addresses = slices.DeleteFunc(slices.Clone(f.Addresses), func(a netip.Addr) bool {
@@ -434,8 +432,9 @@ func find(v *directory.View, what string) (host string, fn directory.Function, e
 			continue
 		}
 		for _, t := range g.Take {
-			is := byName && to == name && t.Function == function || !byName && t.Tenant == at.Tenant && slices.Contains(t.Addresses, at.Addr)
-			if is && len(t.Addresses) > 0 && g.Named(directory.Address{Tenant: t.Tenant, Addr: t.Addresses[0]}) {
+			named := byName && to == name && t.Function == function
+			addressed := !byName && t.Tenant == at.Tenant && slices.Contains(t.Addresses, at.Addr)
+			if (named || addressed) && len(t.Addresses) > 0 && g.Named(directory.Address{Tenant: t.Tenant, Addr: t.Addresses[0]}) {
 				return to, directory.Function{Name: t.Function, MAC: t.MAC, Tenant: t.Tenant, Addresses: t.Addresses}, nil
 			}
 		}

@@ -194,13 +194,13 @@ func (m *machine) boot(argv []string, shell []byte, inUse *os.File, paused bool)
 	return d, nil
 }
 
-// awake waits until a guest's agent answers, and tells the guest its name and the others'.
-func (p *plan) awake(ctx context.Context, m *machine, d *daemon) error {
-	return m.until(ctx, d, func(ctx context.Context) error { return p.tell(ctx, m) })
+// waitUntilUp waits until a guest's agent answers, and tells the guest its name and the others'.
+func (p *plan) waitUntilUp(ctx context.Context, m *machine, d *daemon) error {
+	return m.until(ctx, d, func(ctx context.Context) error { return p.setNames(ctx, m) })
 }
 
-// debuggable waits until gdb can connect to a guest's QEMU.
-func (m *machine) debuggable(ctx context.Context, d *daemon) error {
+// waitForGDB waits until gdb can connect to a guest's QEMU.
+func (m *machine) waitForGDB(ctx context.Context, d *daemon) error {
 	return m.until(ctx, d, func(context.Context) error {
 		_, err := os.Stat(m.File(".gdb"))
 		return err
@@ -227,8 +227,8 @@ func (m *machine) until(ctx context.Context, d *daemon, ready func(context.Conte
 	}
 }
 
-// tell gives a guest its name and the names of its tenant's machines.
-func (p *plan) tell(ctx context.Context, m *machine) error {
+// setNames gives a guest its name and the names of its tenant's machines.
+func (p *plan) setNames(ctx context.Context, m *machine) error {
 	c, err := agent.Dial(ctx, m.File(".vsock"), agent.Port)
 	if err != nil {
 		return err
@@ -275,7 +275,7 @@ func (b *builder) guests(ctx context.Context) error {
 		switch {
 		case d == nil:
 		case m.Name == b.paused:
-			if err := m.debuggable(ctx, d); err != nil {
+			if err := m.waitForGDB(ctx, d); err != nil {
 				return err
 			}
 			b.out.step("guest %s: paused before its first instruction", m.Name)
@@ -290,15 +290,15 @@ func (b *builder) guests(ctx context.Context) error {
 	for _, m := range b.all() {
 		if d := booted[m]; d != nil {
 			b.out.now("guests: %d of %d are up", n, len(booted))
-			if err := b.awake(ctx, m, d); err != nil {
+			if err := b.waitUntilUp(ctx, m, d); err != nil {
 				return err
 			}
-			if err := m.begin(ctx); err != nil {
+			if err := m.runExec(ctx); err != nil {
 				return err
 			}
 			n++
 		} else if m.Guest != nil && m.Name != b.paused { // there may be new names
-			if err := b.tell(ctx, m); err != nil {
+			if err := b.setNames(ctx, m); err != nil {
 				return err
 			}
 		}

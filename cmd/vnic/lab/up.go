@@ -118,17 +118,17 @@ func (b *builder) build(ctx context.Context) error {
 	if err := b.guests(ctx); err != nil {
 		return err
 	}
-	return b.begin(ctx)
+	return b.runExec(ctx)
 }
 
-// begin runs the commands of machines that were made, by this command or one that was killed.
-func (b *builder) begin(ctx context.Context) error {
+// runExec runs the commands of machines that were made, by this command or one that was killed.
+func (b *builder) runExec(ctx context.Context) error {
 	for _, h := range b.hosts {
 		for _, m := range h.Machines {
 			if !m.InNamespace() || b.state.Begun[m.Space()] {
 				continue
 			}
-			if err := m.begin(ctx); err != nil {
+			if err := m.runExec(ctx); err != nil {
 				return err
 			}
 			b.state.Begun[m.Space()] = true
@@ -376,8 +376,8 @@ func (b *builder) restart(ctx context.Context, h *host) error {
 	return errors.Join(h.setAddresses(), b.guests(ctx))
 }
 
-// begin runs a machine's commands.
-func (m *machine) begin(ctx context.Context) error {
+// runExec runs a machine's commands.
+func (m *machine) runExec(ctx context.Context) error {
 	if len(m.Exec) == 0 {
 		return nil
 	}

@@ -156,8 +156,8 @@ func (w *watcher) booted(ctx context.Context) {
 				return
 			}
 			m := p.machine(w.m.Name)
-			if p.tell(ctx, m) == nil {
-				_ = m.begin(ctx)
+			if p.setNames(ctx, m) == nil {
+				_ = m.runExec(ctx)
 				return
 			}
 			time.Sleep(100 * time.Millisecond)

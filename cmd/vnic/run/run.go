@@ -107,14 +107,14 @@ worker by the program on disk.`,
 		},
 	}
 	f := run.Flags()
-	f.StringVarP(&o.path, "config", "c", "", "configuration (see docs/vnic.example.yaml)")
+	f.StringVarP(&o.path, "config", "c", "", "configuration `file` (see docs/vnic.example.yaml)")
 	f.StringVar(&o.check, "check", "", "only check the configuration and that this machine has what it names; --check=file: only the file")
 	f.Lookup("check").NoOptDefVal = checkAll
 	_ = run.RegisterFlagCompletionFunc("check", cli.Words(checkAll, checkFile))
 	f.BoolVar(&o.json, "json", false, "print what --check found as JSON")
 	f.StringVar(&o.format, "log-format", "", "text or json, instead of log.format in the configuration")
 	_ = run.RegisterFlagCompletionFunc("log-format", cli.Words(config.LogText, config.LogJSON))
-	f.StringVar(&o.record, "record", "", "record what the NIC takes from outside in a new file, for vnic replay; a worker that is started again records in FILE.2, and so on")
+	f.StringVar(&o.record, "record", "", "record what the NIC takes from outside in a new `file`, for vnic replay; a worker that is started again records in FILE.2, and so on")
 	f.StringVar(&o.payload, "record-payload", tape.Digest.String(), "what --record keeps of payload: digest, whole or none")
 	_ = run.RegisterFlagCompletionFunc("record-payload", cli.Words(tape.Digest.String(), tape.Whole.String(), tape.None.String()))
 	f.BoolVar(&o.single, "single", false, "all in one process: guests do not survive its end")
