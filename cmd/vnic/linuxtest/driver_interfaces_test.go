@@ -124,12 +124,15 @@ func (i *interfaces) together(step string) {
 	i.rping("", i.Hosts[0].TenantIP)
 }
 
-// index returns the index of a GID of a device, in a namespace of the guest.
-func (i *interfaces) index(in, dev, pattern string) string {
+// index returns the index of an address in a device's GID table, in a namespace of the guest, as the address
+// of the interface that has it: the kernel takes the entry of another interface away a while later.
+func (i *interfaces) index(in, dev, ip string) string {
 	i.t.Helper()
-	find := fmt.Sprintf("%s grep -li '%s' -r /sys/class/infiniband/%s/ports/1/gids/", in, pattern, dev)
-	i.g.eventually(find)
-	return filepath.Base(strings.Fields(i.g.must(find))[0])
+	port := "/sys/class/infiniband/" + dev + "/ports/1"
+	netdev := fmt.Sprintf("$(%s ip -o addr show to %s | cut -d' ' -f2)", in, ip)
+	i.g.eventually(fmt.Sprintf("(for g in $(%[1]s grep -li '%[2]s' -r %[3]s/gids/); do %[1]s grep -x %[4]s %[3]s/gid_attrs/ndevs/${g##*/} && echo ${g##*/} >/tmp/index; done | grep .)",
+		in, gidText(ip), port, netdev))
+	return i.g.must("cat /tmp/index")
 }
 
 // runPrograms runs programs between an address of the first guest's device, in a namespace, and the
@@ -138,7 +141,7 @@ func (i *interfaces) runPrograms(in, dev, ip string) {
 	i.t.Helper()
 	peer := i.Hosts[1].TenantIP
 	server := i.expand(1, "ibv_rc_pingpong {dev} -g {gid} -n 50")
-	i.pair(i.t, server, fmt.Sprintf("%s ibv_rc_pingpong -d %s -g %s -n 50 %s", in, dev, i.index(in, dev, gidText(ip)), peer))
+	i.pair(i.t, server, fmt.Sprintf("%s ibv_rc_pingpong -d %s -g %s -n 50 %s", in, dev, i.index(in, dev, ip), peer))
 	i.rping(in, ip)
 	back := &driverLab{Lab: i.Lab, guests: [2]*shell{i.guests[1], i.guests[0]}}
 	back.pair(i.t, in+" rping -s -C 3 -a "+ip, "rping -c -C 3 -a "+ip)
@@ -214,12 +217,12 @@ func (i *interfaces) anotherMAC() {
 	i.g.eventually("dmesg | grep -q '0000:00ff:fe00:0099 is not the function'") // the link-local address of that MAC address
 	set(own)
 	i.address("", "eth0")
-	i.index("", i.dev[0], gidText(i.Hosts[0].TenantIP))
+	i.index("", i.dev[0], i.Hosts[0].TenantIP)
 	i.ignoreComplaints()
 	i.set("trust", "on")
 	set(mac)
 	i.address("", "eth0")
-	i.index("", i.dev[0], "00ff:fe00:0099$")
+	i.g.eventually("grep -qi '00ff:fe00:0099$' -r /sys/class/infiniband/" + i.dev[0] + "/ports/1/gids/")
 	i.runPrograms("", i.dev[0], i.Hosts[0].TenantIP)
 	set(own)
 	i.address("", "eth0")
@@ -231,7 +234,7 @@ func (i *interfaces) anotherMAC() {
 // addresses as GIDs; a program that sends from one gets an error.
 func (i *interfaces) vlan() {
 	i.g.must("ip link add link eth0 name eth0.5 type vlan id 5 && ip addr add 10.5.0.1/24 dev eth0.5 && ip link set eth0.5 up")
-	pingpong := fmt.Sprintf("ibv_rc_pingpong -d %s -n 1 -g %s", i.dev[0], i.index("", i.dev[0], gidText("10.5.0.1")))
+	pingpong := fmt.Sprintf("ibv_rc_pingpong -d %s -n 1 -g %s", i.dev[0], i.index("", i.dev[0], "10.5.0.1"))
 	i.g.must("rm -f /tmp/vlan*; ((" + pingpong + " >/tmp/vlan 2>&1; touch /tmp/vlan-over) &)")
 	i.g.eventually(pingpong + " 10.5.0.1; test -e /tmp/vlan-over")
 	if said := i.g.must("cat /tmp/vlan"); !strings.Contains(said, "Failed to modify QP to RTR") {
@@ -269,7 +272,7 @@ func (i *interfaces) shared() {
 	}
 	i.guests[1].must("(" + endless + i.device(1) + " -g " + i.gid(1) + " >/dev/null 2>&1 &)")
 	i.guests[1].eventually("ss -ltn | grep -w 18600")
-	i.g.must("(" + endless + i.dev[0] + " -g " + i.index("", i.dev[0], gidText(i.Hosts[0].TenantIP)) + " " + i.Hosts[1].TenantIP + " >/dev/null 2>&1 &)")
+	i.g.must("(" + endless + i.dev[0] + " -g " + i.index("", i.dev[0], i.Hosts[0].TenantIP) + " " + i.Hosts[1].TenantIP + " >/dev/null 2>&1 &)")
 	goesOn()
 	i.g.must("ip netns add pod && ip link set eth0 netns pod")
 	goesOn()
@@ -328,7 +331,7 @@ func (i *interfaces) bonds() {
 	i.runPrograms("", i.dev[0], own)
 	i.g.must("ip link del bond9 && ip addr replace " + secondIP + "/24 dev eth1 noprefixroute && ip link set eth1 up")
 	i.address("", "eth0")
-	i.index("", i.dev[1], gidText(secondIP))
+	i.index("", i.dev[1], secondIP)
 	i.ignoreComplaints() // the second must not have the link-local address of the first
 }
 
