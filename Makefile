@@ -86,13 +86,16 @@ test: deps fetch build ## all tests but the long ones, with -race, TAPs and QEMU
 	$(TESTENV) $(GO) test -json -shuffle=on -skip '^Test(Long|Inside)' $(UNRACED) | build/report
 	$(GO) -C tools test ./...
 
+# The package whose long tests take longest begins first: others run beside it.
+LONGEST  := ./cmd/vnic/linuxtest
+
 # How many packets test-long simulates under faults; 1e9 for a release, which takes an hour on two processors.
 PACKETS  ?= 1e7
 
 .PHONY: test-long
 test-long: deps fetch build cross ## the long tests, each fuzz target for a while, and PACKETS (1e7) simulated packets under faults
 	@$(GO) -C tools build -o ../build/report ./report
-	$(TESTENV) $(RACE) -json -shuffle=on -timeout 60m -run '^TestLong' $(RACED) | build/report
+	$(TESTENV) $(RACE) -json -shuffle=on -timeout 60m -run '^TestLong' $(LONGEST) $(RACED) | build/report
 	$(TESTENV) $(RACE) -json -shuffle=on -timeout 30m -skip '^Test(Long|Inside|NoAllocations)' ./device/shard ./rdma | build/report
 	@./tools/fuzz.sh 10s
 	$(TESTENV) VNIC_SIM_PACKETS=$(PACKETS) $(GO) test -json -timeout 24h -run '^TestLong' $(VIRTUAL) | build/report
