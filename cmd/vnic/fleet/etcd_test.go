@@ -27,11 +27,10 @@ func TestLongWhatBecomesOfEtcdIsSeen(t *testing.T) {
 	vnictest.Require(t, err == nil, "etcdctl is not installed (etcd-client)")
 	inFleetOf(t, 3, 2, hostLife, func(w *hostsOf) {
 		a, b := w.hosts[0], w.hosts[1]
+		w.start()
 		for _, h := range w.hosts {
-			h.start()
 			h.owns()
 		}
-		w.meet()
 		b.echo()
 		s := a.talks(b)
 		// shows waits until vnic fleet status of a NIC shows something, and the stream has gone on.

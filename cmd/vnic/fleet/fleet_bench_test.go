@@ -89,11 +89,7 @@ func BenchmarkFleetMove(b *testing.B) {
 	inFleet(b, 3, func(w *hostsOf) {
 		a, to, c := w.hosts[0], w.hosts[1], w.hosts[2]
 		a.roams(to)
-		a.configure("port: {name: port1, mode: bridged, bridge: gbr}")
-		for _, h := range w.hosts {
-			h.start()
-		}
-		w.meet()
+		w.start()
 		c.owns()
 		a.echo()
 		s := c.talks(a)
@@ -116,10 +112,7 @@ func BenchmarkFleetMove(b *testing.B) {
 // BenchmarkFleetConnect: RDMA connections between functions of two hosts, set up one after the other.
 func BenchmarkFleetConnect(b *testing.B) {
 	inFleet(b, 2, func(w *hostsOf) {
-		for _, h := range w.hosts {
-			h.start()
-		}
-		w.meet()
+		w.start()
 		const service, count = 7, 200
 		server, client := w.hosts[0].opens("pf0.vf1"), w.hosts[1].opens("pf0.vf1")
 		gid, err := guestlib.ParseGID(w.hosts[0].address())

@@ -243,6 +243,15 @@ func (h *hostNIC) sees(others ...*hostNIC) {
 	})
 }
 
+// start starts all NICs, and waits until they have each other.
+func (w *hostsOf) start() {
+	w.t.Helper()
+	for _, h := range w.hosts {
+		h.start()
+	}
+	w.meet()
+}
+
 // meet waits until all NICs that run have each other.
 func (w *hostsOf) meet() {
 	w.t.Helper()
@@ -508,11 +517,7 @@ func TestAFunctionMovesWhileItIsUsed(t *testing.T) {
 		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
 		// The guest of a's function is reached from both hosts, as a virtual machine is that has moved.
 		a.roams(b)
-		a.configure("port: {name: port1, mode: bridged, bridge: gbr}")
-		for _, h := range w.hosts {
-			h.start()
-		}
-		w.meet()
+		w.start()
 		c.owns()
 		a.echo()
 		s := c.talks(a)
@@ -551,10 +556,7 @@ func TestLongCertificatesAreRenewedAtHalfTheirLife(t *testing.T) {
 	const life = 16 * time.Second
 	inFleetOf(t, 1, 2, life, func(w *hostsOf) {
 		began := time.Now()
-		for _, h := range w.hosts {
-			h.start()
-		}
-		w.meet()
+		w.start()
 		for _, h := range w.hosts {
 			vnictest.Eventually(t, "a renewed certificate", func() error {
 				if n, err := h.client().Counters(context.Background()); err != nil || int64(n["cmlink.certificate_ends"]) < began.Add(2*life).Unix() {
@@ -581,11 +583,10 @@ func TestLongCertificatesAreRenewedAtHalfTheirLife(t *testing.T) {
 func TestLongTheAuthorityIsReplacedUnderTraffic(t *testing.T) {
 	inFleet(t, 3, func(w *hostsOf) {
 		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+		w.start()
 		for _, h := range w.hosts {
-			h.start()
 			h.owns()
 		}
-		w.meet()
 		b.echo()
 		s := a.talks(b)
 		command := func(args ...string) {
@@ -676,11 +677,7 @@ func TestLongEightNICsAndThreeMembers(t *testing.T) {
 	inFleetOf(t, 3, 8, hostLife, func(w *hostsOf) {
 		first := w.hosts[0]
 		first.roams(w.hosts[1])
-		first.configure("port: {name: port1, mode: bridged, bridge: gbr}")
-		for _, h := range w.hosts {
-			h.start()
-		}
-		w.meet()
+		w.start()
 		first.echo()
 		for _, h := range w.hosts[1:] {
 			h.owns()
@@ -751,7 +748,7 @@ func TestLongEightNICsAndThreeMembers(t *testing.T) {
 }
 
 // roams puts the guest of a host on a bridge that the host and another one share, each by a bridge gbr:
-// functions of both reach it.
+// functions of both reach it. The host's function gets a port there; it has not started yet.
 func (h *hostNIC) roams(other *hostNIC) {
 	h.t.Helper()
 	mac, err := net.ParseMAC(h.mac())
@@ -770,6 +767,7 @@ func (h *hostNIC) roams(other *hostNIC) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	h.configure("port: {name: port1, mode: bridged, bridge: gbr}")
 }
 
 // opens attaches a client to a function of the host, as its guest.
@@ -805,10 +803,7 @@ func event(t *testing.T, d *guestlib.Device, what abi.EventType) guestlib.Event 
 func TestLongRDMAConnectsAgainAfterAMove(t *testing.T) {
 	inFleet(t, 3, func(w *hostsOf) {
 		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
-		for _, h := range w.hosts {
-			h.start()
-		}
-		w.meet()
+		w.start()
 		const service = 7
 		gid, err := guestlib.ParseGID(a.address())
 		if err != nil {

@@ -1,5 +1,3 @@
-// Package record is the command vnic record: it saves what the recorder of a running NIC has
-// (nic.recorder), for vnic replay.
 package record
 
 import (
