@@ -106,8 +106,7 @@ func (d *direct) entry(op abi.Opcode, n int, flags uint8) []byte {
 func TestNoAllocations(t *testing.T) { testNoAllocations(t, newDirect(t)) }
 
 func TestNoAllocationsOverLoopback(t *testing.T) {
-	overLoopback = true
-	defer func() { overLoopback = false }()
+	worldsOver(t, insideNIC)
 	testNoAllocations(t, newDirect(t))
 }
 
@@ -222,8 +221,7 @@ func BenchmarkPingWrite64(b *testing.B) {
 
 // BenchmarkLoopbackWrite64K writes within one NIC.
 func BenchmarkLoopbackWrite64K(b *testing.B) {
-	overLoopback = true
-	defer func() { overLoopback = false }()
+	worldsOver(b, insideNIC)
 	_, elapsed := stream(b, abi.OpWrite, 65536)
 	b.ReportMetric(float64(b.N)*65536*8/float64(elapsed.Nanoseconds()), "rdma/loopback_write64k_gbps")
 }
@@ -231,7 +229,7 @@ func BenchmarkLoopbackWrite64K(b *testing.B) {
 // TestNoAllocationsOfDatagrams: datagrams allocate nothing, over Falcon and inside a NIC, by a
 // handle and with the address in the entry.
 func TestNoAllocationsOfDatagrams(t *testing.T) {
-	udBoth(t, func(t *testing.T) {
+	overEach(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{arena: 32 << 20, mtu: 4096}, qpConfig{log2: 8})
 		p.run(1e9, func() bool {
 			return p.hosts[0].fn.Links.Len() > 0 && p.hosts[0].fn.Links.Find(rof.LinkKey{GID: p.hosts[1].gid(), TrafficClass: 0x20, HopLimit: 9, Ordered: true}).Connected()
@@ -262,7 +260,7 @@ func TestNoAllocationsOfDatagrams(t *testing.T) {
 				t.Errorf("%s: %v allocations, want 0", name, n)
 			}
 		}
-	})
+	}, byFalcon, insideNIC)
 }
 
 // TestNoAllocationsOfAnyQueuePair: the data path of every kind of queue pair allocates nothing per

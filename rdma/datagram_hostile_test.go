@@ -21,11 +21,11 @@ import (
 // links. Each arrives at most once, unchanged and at the right place, and completions come once and
 // in order. Over a link without losses all datagrams arrive.
 func TestDatagramsMatchTheModel(t *testing.T) {
-	udAll(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		for seed := range uint64(8) {
 			r := rand.New(rand.NewPCG(seed, 3))
 			imp := sim.Impairment{Delay: 20e3}
-			if seed%2 == 1 && !overRoCE { // which is as good as its network
+			if seed%2 == 1 && over != byRoCE { // which is as good as its network
 				imp = sim.Impairment{Delay: 20e3, Jitter: 40e3, Loss: 0.03, Duplicate: 0.03, Reorder: 0.1, ReorderDelay: 200e3}
 			}
 			p := newUDPair(t, worldConfig{net: imp, seed: seed, arena: 32 << 20}, qpConfig{log2: 8})
@@ -219,7 +219,7 @@ func TestSequenceNumbersOfDatagramsOnlyRise(t *testing.T) {
 // do not. Each completes or is flushed, the function survives, memory outside the peer's receives
 // does not change, and nothing is leaked.
 func TestRandomEntriesHarmNobody(t *testing.T) {
-	udAll(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		for seed := range uint64(20) {
 			r := rand.New(rand.NewPCG(seed, 11))
 			p := newUDPair(t, worldConfig{seed: seed}, qpConfig{log2: 8, sigAll: true})

@@ -123,30 +123,11 @@ func (p *udPair) to(i int, op abi.Opcode) abi.SendWQE {
 	}
 }
 
-// udBoth runs a test over Falcon and inside one NIC.
-func udBoth(t *testing.T, f func(t *testing.T)) {
-	t.Run("falcon", f)
-	t.Run("loopback", func(t *testing.T) {
-		overLoopback = true
-		defer func() { overLoopback = false }()
-		f(t)
-	})
-}
-
-// udAll runs a test over Falcon, inside one NIC, and over RoCEv2.
-func udAll(t *testing.T, f func(t *testing.T)) {
-	udBoth(t, f)
-	t.Run("roce", func(t *testing.T) {
-		roceWorlds(t)
-		f(t)
-	})
-}
-
 // TestDatagramsArriveAsOnHardware sends datagrams of all sizes, with and without immediate data,
 // inline or gathered, and checks everything that the receive completion of a real NIC contains.
 // (DEV-940, DEV-944)
 func TestDatagramsArriveAsOnHardware(t *testing.T) {
-	udAll(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		for _, v6 := range []bool{false, true} {
 			p := newUDPair(t, worldConfig{v6: v6}, qpConfig{})
 			a, b := p.qps[0], p.qps[1]
@@ -198,7 +179,7 @@ func TestDatagramsArriveAsOnHardware(t *testing.T) {
 			if s := p.hosts[1].fn.Stats(); s.DatagramsLost+s.BadQKeys != 0 {
 				t.Fatalf("%+v", s)
 			}
-			if s := p.hosts[0].fn.Stats(); !overRoCE && (s.PushesTx != 6 || s.BytesTx != 0+1+3+4+100+pathMTU) {
+			if s := p.hosts[0].fn.Stats(); over != byRoCE && (s.PushesTx != 6 || s.BytesTx != 0+1+3+4+100+pathMTU) {
 				t.Fatalf("%d pushes of %d bytes for 6 datagrams", s.PushesTx, s.BytesTx)
 			}
 		}
@@ -228,7 +209,7 @@ func checkGRH(t *testing.T, b []byte, src, dst [16]byte, v6 bool) {
 // TestUndeliverableDatagramsAreLostAndCounted: datagrams that cannot be delivered are lost and
 // counted, and no queue pair is affected. (DEV-943)
 func TestUndeliverableDatagramsAreLostAndCounted(t *testing.T) {
-	udAll(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
 		a, b := p.qps[0], p.qps[1]
 		rc := p.hosts[1].createQP(p.pd[1], qpConfig{})
@@ -287,7 +268,7 @@ func TestControlledQKeysAreThoseOfTheQueuePair(t *testing.T) {
 // TestABadDatagramMovesItsQueuePairToSQE: an error in a work request itself moves the QP to SQE,
 // where it continues to receive. ModifyQP brings it back. (DEV-942)
 func TestABadDatagramMovesItsQueuePairToSQE(t *testing.T) {
-	udAll(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			change func(p *udPair, x *abi.SendWQE)
 			n      int
@@ -347,7 +328,7 @@ func (p *udPair) vector(i int, change func(*abi.DatagramWQE)) (x abi.SendWQE) {
 // a handle, whatever the number of addresses. Invalid addresses are errors of the request.
 // (DEV-948)
 func TestAddressesInEntriesWorkLikeHandles(t *testing.T) {
-	udAll(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
 		a, b := p.qps[0], p.qps[1]
 		for i := range 2500 { // more than are remembered
@@ -564,12 +545,12 @@ func TestDatagramsKeepTheOrderOfTheirMode(t *testing.T) {
 // TestTheLongestDatagramArrives: the longest datagram that a link carries arrives, one byte more is
 // lost.
 func TestTheLongestDatagramArrives(t *testing.T) {
-	udAll(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
 		p.step()
 		a, b := p.qps[0], p.qps[1]
 		most := pathMTU + 56 - wire.Opcodes[ib.UD|ib.SendOnlyImm].Len
-		if overRoCE {
+		if over == byRoCE {
 			most = 1500 - 28 - rocewire.MaxDataHeaderLen - rocewire.ICRCLen // whatever a packet may have around data
 		}
 		for _, n := range []int{most, most + 1} {

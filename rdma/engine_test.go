@@ -121,7 +121,7 @@ func newPort(t testing.TB) *roce.Port {
 // TestDatagramsUseTheChosenWire: datagrams use the wire that is chosen at the moment, with the same
 // handle.
 func TestDatagramsUseTheChosenWire(t *testing.T) {
-	roceWorlds(t)
+	worldsOver(t, byRoCE)
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	roce := false
 	for i, h := range p.hosts {
@@ -174,7 +174,7 @@ func TestASumCountsEveryCounter(t *testing.T) {
 // TestBothEndsCountAnExchange: a WRITE of three packets, a READ of two, an atomic, a SEND that
 // finds no receive at first, a WRITE that is refused, and two requests that are flushed behind it.
 func TestBothEndsCountAnExchange(t *testing.T) {
-	eachWire(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		a, b := exchange(t)
 		for _, c := range []struct {
 			what      string

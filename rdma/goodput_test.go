@@ -31,8 +31,8 @@ func TestGoodputOverLoss(t *testing.T) {
 		w := csv.NewWriter(&b)
 		for _, loss := range rates {
 			row := []string{strconv.FormatFloat(loss, 'g', -1, 64)}
-			for _, byRoCE := range []bool{true, false} {
-				row = append(row, strconv.FormatFloat(100*goodput(t, byRoCE, loss/100), 'f', 1, 64))
+			for _, wire := range []string{byRoCE, byFalcon} {
+				row = append(row, strconv.FormatFloat(100*goodput(t, wire, loss/100), 'f', 1, 64))
 			}
 			_ = w.Write(row) // to memory
 		}
@@ -68,6 +68,7 @@ func goodputChart(t *testing.T, numbers []byte, rates []float64, compare bool) *
 		t.Fatalf("%s: %d rows, want %d, %v", goodputCSV, len(rows), len(rates), err)
 	}
 	lines := []plot.Line{{Name: "RoCEv2"}, {Name: "Falcon"}}
+	wires := []string{byRoCE, byFalcon}
 	for i, row := range rows {
 		for k, text := range row[1:] {
 			v, err := strconv.ParseFloat(text, 64)
@@ -78,7 +79,7 @@ func goodputChart(t *testing.T, numbers []byte, rates []float64, compare bool) *
 			if !compare {
 				continue
 			}
-			if is := 100 * goodput(t, k == 0, rates[i]/100); is < v-5 || is > v+5 {
+			if is := 100 * goodput(t, wires[k], rates[i]/100); is < v-5 || is > v+5 {
 				t.Errorf("%s at %g %% loss: %.1f %% of the line, the plot says %.1f: run this test with -draw", lines[k].Name, rates[i], is, v)
 			}
 		}
@@ -88,11 +89,10 @@ func goodputChart(t *testing.T, numbers []byte, rates []float64, compare bool) *
 
 // goodput is the share of a line of 1 Gbit/s that WRITEs of 64 KiB get by one connection with
 // packets of 1 KiB, over a path of 50 µs each way that loses some, in virtual time.
-func goodput(t testing.TB, byRoCE bool, loss float64) float64 {
+func goodput(t testing.TB, wire string, loss float64) float64 {
 	t.Helper()
+	worldsOver(t, wire)
 	const size, count, deep, line = 64 << 10, 100, 16, 1e9
-	overRoCE = byRoCE
-	defer func() { overRoCE = false }()
 	p := newPair(t, true, 1<<20, worldConfig{seed: 1, arena: 32 << 20, net: sim.Impairment{Delay: 50e3, Rate: line, Loss: loss}}, qpConfig{})
 	begun := p.now
 	for posted, done := 0, 0; done < count; done++ {
@@ -107,15 +107,15 @@ func goodput(t testing.TB, byRoCE bool, loss float64) float64 {
 // BenchmarkRoCEGoodput compares both wires under losses.
 func BenchmarkRoCEGoodput(b *testing.B) {
 	for b.Loop() {
-		b.ReportMetric(goodput(b, true, 0.01), "roce/goodput_loss1pct")
-		b.ReportMetric(goodput(b, false, 0.01), "roce/goodput_loss1pct@falcon")
+		b.ReportMetric(goodput(b, byRoCE, 0.01), "roce/goodput_loss1pct")
+		b.ReportMetric(goodput(b, byFalcon, 0.01), "roce/goodput_loss1pct@falcon")
 	}
 }
 
 // TestGoodput has RoCEv2 use a line that loses nothing, and go on where packets are lost.
 func TestGoodput(t *testing.T) {
 	for _, loss := range []float64{0, 0.001, 0.01, 0.05} {
-		roce, falcon := goodput(t, true, loss), goodput(t, false, loss)
+		roce, falcon := goodput(t, byRoCE, loss), goodput(t, byFalcon, loss)
 		t.Logf("loss %.1f %%: RoCEv2 %.0f %%, Falcon %.0f %% of the line", loss*100, roce*100, falcon*100)
 		if least := map[float64]float64{0: 0.8, 0.001: 0.4, 0.01: 0.1, 0.05: 0.01}[loss]; roce < least {
 			t.Errorf("loss %.1f %%: RoCEv2 has %.2f %% of the line", loss*100, roce*100)

@@ -23,8 +23,41 @@ const (
 	pathMTU   = 1024
 )
 
-// overLoopback makes worlds where both functions belong to one NIC.
-var overLoopback bool
+// over is what connects the queue pairs of the worlds that are made.
+var over = byFalcon
+
+const (
+	byFalcon  = "Falcon"
+	insideNIC = "inside" // both functions belong to one NIC
+	byRoCE    = "RoCE"
+	byIWARP   = "iWARP"
+)
+
+// worldsOver sets it until the test ends.
+func worldsOver(t testing.TB, wire string) {
+	before := over
+	over = wire
+	t.Cleanup(func() { over = before })
+}
+
+// overAll runs a test over the wires that have all kinds of queue pairs.
+func overAll(t *testing.T, f func(t *testing.T)) { overEach(t, f, byFalcon, insideNIC, byRoCE) }
+
+func overEach(t *testing.T, f func(t *testing.T), wires ...string) {
+	for _, wire := range wires {
+		t.Run(wire, func(t *testing.T) {
+			worldsOver(t, wire)
+			f(t)
+		})
+	}
+}
+
+// network is where another wire than Falcon is spoken.
+type network interface {
+	step(now falcon.Time) (busy bool) // does what can be done now
+	deadline() falcon.Time
+	connect(a, b *qp, numberOfB, numberOfA uint32)
+}
 
 // world is two NICs with one function each, joined by impaired links, in virtual time.
 type world struct {
@@ -35,9 +68,9 @@ type world struct {
 	cid    falcon.CID
 	mtu    int
 	v6     bool
-	refuse bool // links get no connections
-	roce   *roceNet
-	iwarp  *iwarpNet
+	refuse bool      // links get no connections
+	roce   *roceNet  // nil: RoCEv2 is not spoken
+	nets   []network // the first connects queue pairs; none: Falcon does
 }
 
 // host is one NIC, its function and a driver's view of the guest's memory.
@@ -106,8 +139,8 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	var ulp [2]sim.Handler
 	for i := range w.hosts {
 		h := &host{w: w, arena: make([]byte, c.arena), e: NewEngine(c.config), credits: credit.New(nil, c.credit)}
-		if overLoopback && i == 1 {
-			h.e = w.hosts[0].e // two functions of one NIC
+		if over == insideNIC && i == 1 {
+			h.e = w.hosts[0].e
 		}
 		h.e.UseSecret([32]byte{byte(c.seed), byte(i)})
 		h.mem = queues.NewMemory([]queues.Region{{Addr: arenaBase, Mem: h.arena}})
@@ -125,11 +158,11 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	}
 	w.sim = sim.NewWorld(c.seed, cfg, ulp, c.net)
 	w.sim.FlushAcks = true
-	if overRoCE {
-		w.roce = newRoCENet(w, c.seed, c.net)
-	}
-	if overIWARP {
-		w.iwarp = newIWARPNet(w, c.seed)
+	switch over {
+	case byRoCE:
+		w.speakRoCE(c.seed, c.net)
+	case byIWARP:
+		w.speakIWARP(c.seed)
 	}
 	for i, h := range w.hosts {
 		h.fe = w.sim.Nodes[i].Engine
@@ -156,9 +189,8 @@ func (w *world) step() {
 			w.openLinks(h)
 		}
 		w.sim.Step()
-		again = w.roce != nil && w.roce.step(w.now)
-		if w.iwarp != nil {
-			w.iwarp.step(w.now)
+		for _, n := range w.nets {
+			again = n.step(w.now) || again
 		}
 		for _, h := range w.hosts {
 			again = again || h.e.Ready()
@@ -169,11 +201,8 @@ func (w *world) step() {
 // next returns when something happens next.
 func (w *world) next() falcon.Time {
 	at := min(w.sim.Deadline(), w.hosts[0].e.Deadline(), w.hosts[1].e.Deadline())
-	if w.roce != nil {
-		at = min(at, w.roce.deadline())
-	}
-	if w.iwarp != nil {
-		at = min(at, w.iwarp.next)
+	for _, n := range w.nets {
+		at = min(at, n.deadline())
 	}
 	return at
 }
@@ -503,12 +532,8 @@ func (w *world) connect(a, b *qp, ordered bool) {
 // connectAs connects like connect, with what each side believes to be the other's number.
 func (w *world) connectAs(a, b *qp, ordered bool, numberOfB, numberOfA uint32) {
 	w.t.Helper()
-	if w.roce != nil {
-		w.roce.connect(a, b, numberOfB, numberOfA)
-		return
-	}
-	if w.iwarp != nil {
-		w.iwarp.connect(a, b, numberOfB, numberOfA)
+	if len(w.nets) > 0 {
+		w.nets[0].connect(a, b, numberOfB, numberOfA)
 		return
 	}
 	ca, cb := w.cid, w.cid+1
@@ -520,7 +545,7 @@ func (w *world) connectAs(a, b *qp, ordered bool, numberOfB, numberOfA uint32) {
 			TxDataPSN: tx, TxReqPSN: tx + 1, TxRSN: tx + 2, RxDataPSN: rx, RxReqPSN: rx + 1, RxRSN: rx + 2,
 		}
 		gid := [16]byte{15: byte(peer.h.fn.ID())}
-		if overLoopback {
+		if over == insideNIC {
 			cfg.Credits = p.h.credits
 			l, err := p.h.local().Open(cfg)
 			if err != nil {

@@ -48,7 +48,7 @@ func TestAMessageOf2GiBArrives(t *testing.T) {
 	if testing.Short() {
 		t.Skip("2 GiB take too long")
 	}
-	udBoth(t, func(t *testing.T) {
+	overEach(t, func(t *testing.T) {
 		for _, op := range []abi.Opcode{abi.OpWrite, abi.OpRead} {
 			t.Run(op.String(), func(t *testing.T) {
 				p := newPair(t, true, 4096, worldConfig{arena: 24 << 20, mtu: 4096}, qpConfig{})
@@ -80,5 +80,5 @@ func TestAMessageOf2GiBArrives(t *testing.T) {
 				}
 			})
 		}
-	})
+	}, byFalcon, insideNIC)
 }

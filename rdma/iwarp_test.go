@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"encoding/binary"
-	"fmt"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/falcon"
@@ -12,15 +11,6 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/iwarp/iwarptest"
 )
 
-// overIWARP makes worlds whose queue pairs are connected over iWARP.
-var overIWARP bool
-
-// iwarpWorlds makes them so until the test ends.
-func iwarpWorlds(t *testing.T) {
-	overIWARP = true
-	t.Cleanup(func() { overIWARP = false })
-}
-
 // iwarpNet is the network of a world where iWARP is spoken: streams that are cut at random places.
 type iwarpNet struct {
 	*iwarptest.Net
@@ -28,14 +18,23 @@ type iwarpNet struct {
 	next falcon.Time
 }
 
-func newIWARPNet(w *world, seed uint64) *iwarpNet {
-	return &iwarpNet{Net: iwarptest.New(w.t, seed), w: w, next: iwarptest.Never}
+var _ network = (*iwarpNet)(nil)
+
+// speakIWARP adds such a network.
+func (w *world) speakIWARP(seed uint64) *iwarpNet {
+	n := &iwarpNet{Net: iwarptest.New(w.t, seed), w: w, next: iwarptest.Never}
+	w.nets = append(w.nets, n)
+	return n
 }
 
-// step does what can be done now.
-func (n *iwarpNet) step(now falcon.Time) { n.next = n.Step(now) }
+// step implements network. It leaves nothing that can be done now.
+func (n *iwarpNet) step(now falcon.Time) (busy bool) {
+	n.next = n.Step(now)
+	return false
+}
 
-// connect joins two queue pairs.
+func (n *iwarpNet) deadline() falcon.Time { return n.next }
+
 func (n *iwarpNet) connect(a, b *qp, numberOfB, numberOfA uint32) {
 	n.w.t.Helper()
 	var settings [2]iwarp.Settings
@@ -50,36 +49,10 @@ func (n *iwarpNet) connect(a, b *qp, numberOfB, numberOfA uint32) {
 	}
 }
 
-// TestRandomRequestsMatchTheModelOverIWARP is TestRandomRequestsMatchTheModel for connections over
-// iWARP: those with shared receive queues, with memory windows, and ordinary ones.
-func TestRandomRequestsMatchTheModelOverIWARP(t *testing.T) {
-	iwarpWorlds(t)
-	seeds := uint64(30)
-	if testing.Short() {
-		seeds = 4
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { runModel(t, seed) })
-	}
-}
-
-// TestOrderingsOfRFC7306OverIWARP is the table of RFC 7306 §7 over iWARP.
-func TestOrderingsOfRFC7306OverIWARP(t *testing.T) {
-	iwarpWorlds(t)
-	TestOrderingsOfRFC7306(t)
-}
-
-// TestAtomicWritesStoreOneWordOverIWARP is TestAtomicWritesStoreOneWord over iWARP, where it is a
-// WRITE, too.
-func TestAtomicWritesStoreOneWordOverIWARP(t *testing.T) {
-	iwarpWorlds(t)
-	TestAtomicWritesStoreOneWord(t)
-}
-
 // TestWhatIWARPLacksFailsAtOnce: a SEND with immediate data completes in error at the queue pair that
 // posted it, which fails, and the peer is told.
 func TestWhatIWARPLacksFailsAtOnce(t *testing.T) {
-	iwarpWorlds(t)
+	worldsOver(t, byIWARP)
 	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
 	p.b.receive(1, p.mb.sge(0, 8))
 	p.a.post(abi.SendWQE{Opcode: abi.OpSendImm, Flags: abi.SendSignaled}, p.ma.sge(0, 8))
@@ -95,7 +68,7 @@ func TestWhatIWARPLacksFailsAtOnce(t *testing.T) {
 // verbs have for it, or where TCP had it acknowledged before, fails the queue pair with that status;
 // the peer's queue pair fails too, and what it has posted is flushed.
 func TestErrorsOverIWARPFailBothQueuePairs(t *testing.T) {
-	iwarpWorlds(t)
+	worldsOver(t, byIWARP)
 	for _, c := range []struct {
 		name   string
 		change func(p *pair, x *abi.SendWQE)
@@ -152,20 +125,20 @@ func TestAtomicsOverAllWiresMeetAtOneWord(t *testing.T) {
 		const each = 60
 		var senders []*qp
 		var results []*region
+		var iwarp *iwarpNet
 		for _, connect := range []func(a, b *qp){
 			func(a, b *qp) { w.connect(a, b, true) },
-			func(a, b *qp) { w.roce.connect(a, b, b.number, a.number) },
-			func(a, b *qp) { w.iwarp.connect(a, b, b.number, a.number) },
+			func(a, b *qp) {
+				w.speakRoCE(seed, sim.Impairment{Delay: 20e3, Jitter: 40e3}).connect(a, b, b.number, a.number)
+			},
+			func(a, b *qp) {
+				iwarp = w.speakIWARP(seed)
+				iwarp.connect(a, b, b.number, a.number)
+			},
 		} {
 			a, b := w.hosts[0].createQP(pds[0], qpConfig{}), w.hosts[1].createQP(pds[1], qpConfig{})
 			connect(a, b)
 			senders, results = append(senders, a), append(results, w.hosts[0].register(pds[0], 16*each, allAccess))
-			switch len(senders) {
-			case 1:
-				w.roce = newRoCENet(w, seed, sim.Impairment{Delay: 20e3, Jitter: 40e3})
-			case 2:
-				w.iwarp = newIWARPNet(w, seed)
-			}
 		}
 		got := make([]int, len(senders))
 		for i := range each {
@@ -200,7 +173,7 @@ func TestAtomicsOverAllWiresMeetAtOneWord(t *testing.T) {
 		if sum := binary.LittleEndian.Uint64(word.bytes()); sum != 3*each || swapped != 1 {
 			t.Errorf("seed %d: the sum is %d, %d swaps", seed, sum, swapped)
 		}
-		if s := w.iwarp.Engines[0].Stats(); s.Sent < 2*each {
+		if s := iwarp.Engines[0].Stats(); s.Sent < 2*each {
 			t.Errorf("iWARP sent %d FPDUs", s.Sent)
 		}
 	}

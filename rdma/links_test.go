@@ -162,7 +162,7 @@ func TestADeadDestinationDelaysNoOther(t *testing.T) {
 // TestASlowDestinationSlowsTheSender: a destination that is slow, or has to wait for credits, slows
 // the sender down, and nothing is lost.
 func TestASlowDestinationSlowsTheSender(t *testing.T) {
-	udAll(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{net: sim.Impairment{Delay: 1e6}, credit: credit.Cost{3, 200, 3, 200, 3, 200}}, qpConfig{log2: 9})
 		a, b := p.qps[0], p.qps[1]
 		for i := range 400 {
@@ -177,7 +177,7 @@ func TestASlowDestinationSlowsTheSender(t *testing.T) {
 			}
 		}
 		success(t, a.send.wait(400))
-		if s := p.hosts[0].fn.Stats(); s.DatagramsLost != 0 || (s.CreditWaits == 0) != overRoCE {
+		if s := p.hosts[0].fn.Stats(); s.DatagramsLost != 0 || (s.CreditWaits == 0) != (over == byRoCE) {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -253,7 +253,7 @@ func TestADestinationThatReturnsIsSentToAtOnce(t *testing.T) {
 // both sides. The peer's end goes with the connection. Sends in progress on a connection that ends
 // complete.
 func TestLinksOutliveTheirHandlesForAWhile(t *testing.T) {
-	udAll(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		p := newUDPair(t, worldConfig{}, qpConfig{})
 		a := p.qps[0]
 		send := func() {

@@ -17,8 +17,7 @@ import (
 // TestAllHoldsInsideOneNIC runs the verbs tests once more, with both functions on one NIC. The
 // results must be the same.
 func TestAllHoldsInsideOneNIC(t *testing.T) {
-	overLoopback = true
-	defer func() { overLoopback = false }()
+	worldsOver(t, insideNIC)
 	for _, c := range []struct {
 		name string
 		test func(*testing.T)
@@ -70,8 +69,7 @@ func TestAllHoldsInsideOneNIC(t *testing.T) {
 
 // loopPair is newPair with both functions on one NIC.
 func loopPair(t testing.TB, c worldConfig, qc qpConfig) *pair {
-	overLoopback = true
-	t.Cleanup(func() { overLoopback = false })
+	worldsOver(t, insideNIC)
 	return newPair(t, true, 64<<10, c, qc)
 }
 

@@ -33,7 +33,7 @@ const modelSlots = 8 // requests per batch and side
 
 // modelMTU returns the data bytes of a packet in the run of a seed: over Falcon 1 to 32 KiB.
 func modelMTU(seed uint64) int {
-	if overRoCE || overIWARP {
+	if over == byRoCE || over == byIWARP {
 		return pathMTU
 	}
 	return 1024 << (seed % 6)
@@ -125,9 +125,9 @@ func runModel(t *testing.T, seed uint64) {
 	for range 1 + r.IntN(3) {
 		var pr [2]*modelSide
 		var pds [2]uint32
-		ordered := r.IntN(2) == 0 || overRoCE || overIWARP
+		ordered := r.IntN(2) == 0 || over == byRoCE || over == byIWARP
 		kind := r.IntN(6) // 1: shared receive queues; 2: XRC; 3: complete in error; 4: unordered; else ordinary
-		if overRoCE && kind > 2 || overIWARP && kind > 1 {
+		if over == byRoCE && kind > 2 || over == byIWARP && kind > 1 {
 			kind = 0 // it has none of these
 		}
 		if kind == 4 {
@@ -184,7 +184,7 @@ func runModel(t *testing.T, seed uint64) {
 	}
 	for range 4 {
 		// Receives may come late: then the senders hear receiver not ready.
-		late := r.IntN(3) == 0 && !overIWARP
+		late := r.IntN(3) == 0 && over != byIWARP
 		var receives []func()
 		for i, s := range sides {
 			if s.silent {
@@ -299,7 +299,7 @@ func (s *modelSide) post(r *rand.Rand, slot int, ordered, fence bool, receives *
 		x.Opcode, c.Opcode = abi.OpSend, abi.WCOpSend
 		switch op {
 		case 7:
-			if overIWARP {
+			if over == byIWARP {
 				op = 6 // it has no immediate data there
 				break
 			}

@@ -359,7 +359,7 @@ func TestOrderingsOfRFC7306(t *testing.T) {
 		atomic = abi.OpFetchAdd
 	)
 	imm := abi.OpSendImm
-	if overIWARP {
+	if over == byIWARP {
 		imm = abi.OpWriteImm
 	}
 	for _, c := range []struct {
@@ -389,7 +389,7 @@ func TestOrderingsOfRFC7306(t *testing.T) {
 		{atomic, write, true, false, "the WRITE is placed last"},
 	} {
 		for _, m := range modes[:2] {
-			if !c.strong || m.ordering == abi.OrderingWeak && (!c.weak || overRoCE || overIWARP) {
+			if !c.strong || m.ordering == abi.OrderingWeak && (!c.weak || over == byRoCE || over == byIWARP) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%v then %v: %s", m.name, c.first, c.second, c.what), func(t *testing.T) {

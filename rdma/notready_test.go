@@ -162,7 +162,7 @@ func TestWorkThatNoCreditAllowsFails(t *testing.T) {
 // TestRetriesWaitForThePeersRNRTimer: a request to a peer that is not ready is sent again after the
 // time that the peer names, over each wire. (IBA §9.7.5.2.8)
 func TestRetriesWaitForThePeersRNRTimer(t *testing.T) {
-	eachWire(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		p := newPair(t, true, 8192, worldConfig{}, qpConfig{})
 		p.b.modify(abi.ModifyQP{Mask: abi.QPAttrMinRNRTimer, MinRNRTimer: 24}) // 41 ms
 		p.a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 100))
@@ -181,7 +181,7 @@ func TestRetriesWaitForThePeersRNRTimer(t *testing.T) {
 // four arrive and one more probes (IBA §9.7.7.2). The others are sent when there are receives, none
 // of them in vain. Receives of a shared queue are not counted.
 func TestSendsOverRoCEWaitForReceives(t *testing.T) {
-	roceWorlds(t)
+	worldsOver(t, byRoCE)
 	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
 	receive := func(from, n int) {
 		for i := range n {

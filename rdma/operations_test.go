@@ -359,7 +359,7 @@ func TestAtomicWritesStoreOneWord(t *testing.T) {
 			t.Errorf("%s: %v", name, st)
 		}
 	}
-	if overIWARP {
+	if over == byIWARP {
 		return // it has no unreliable connections
 	}
 	q := newPair(t, true, 4096, worldConfig{}, uc)

@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"bytes"
-	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -17,15 +16,6 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// overRoCE makes worlds whose queue pairs are connected over RoCEv2.
-var overRoCE bool
-
-// roceWorlds makes them so until the test ends.
-func roceWorlds(t *testing.T) {
-	overRoCE = true
-	t.Cleanup(func() { overRoCE = false })
-}
-
 // roceNet is the network of a world where RoCEv2 is spoken.
 type roceNet struct {
 	w      *world
@@ -34,8 +24,12 @@ type roceNet struct {
 	packet [9000]byte
 }
 
-func newRoCENet(w *world, seed uint64, imp sim.Impairment) *roceNet {
+var _ network = (*roceNet)(nil)
+
+// speakRoCE adds such a network.
+func (w *world) speakRoCE(seed uint64, imp sim.Impairment) *roceNet {
 	n := &roceNet{w: w}
+	w.roce, w.nets = n, append(w.nets, n)
 	for i, h := range w.hosts {
 		n.ports[i] = Wire[*roce.Engine](h.e).NewPort(roce.Address(h.gid()), 1500, nil).(*roce.Port)
 		h.fn.UsePort(n.ports[i], func([16]byte) bool { return true })
@@ -44,7 +38,7 @@ func newRoCENet(w *world, seed uint64, imp sim.Impairment) *roceNet {
 	return n
 }
 
-// step carries the packets that can be carried now, and reports whether there were any.
+// step implements network: it carries packets.
 func (n *roceNet) step(now falcon.Time) (busy bool) {
 	for i, h := range n.w.hosts {
 		for f, ok := n.links[1-i].Receive(now); ok; f, ok = n.links[1-i].Receive(now) {
@@ -63,7 +57,6 @@ func (n *roceNet) step(now falcon.Time) (busy bool) {
 
 func (n *roceNet) deadline() falcon.Time { return min(n.links[0].Deadline(), n.links[1].Deadline()) }
 
-// connect joins two queue pairs.
 func (n *roceNet) connect(a, b *qp, numberOfB, numberOfA uint32) {
 	n.w.t.Helper()
 	for i, p := range []*qp{a, b} {
@@ -73,35 +66,9 @@ func (n *roceNet) connect(a, b *qp, numberOfB, numberOfA uint32) {
 	}
 }
 
-// TestRandomRequestsMatchTheModelOverRoCE is TestRandomRequestsMatchTheModel for connections over
-// RoCEv2: those with shared receive queues, in XRC domains, with memory windows, and ordinary ones.
-func TestRandomRequestsMatchTheModelOverRoCE(t *testing.T) {
-	roceWorlds(t)
-	seeds := uint64(60)
-	if testing.Short() {
-		seeds = 4
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { runModel(t, seed) })
-	}
-}
-
-// TestOrderingsOfRFC7306OverRoCE is the table of RFC 7306 §7 over RoCEv2.
-func TestOrderingsOfRFC7306OverRoCE(t *testing.T) {
-	roceWorlds(t)
-	TestOrderingsOfRFC7306(t)
-}
-
-// TestAtomicWritesStoreOneWordOverRoCE is TestAtomicWritesStoreOneWord over RoCEv2, where it is a
-// WRITE, too.
-func TestAtomicWritesStoreOneWordOverRoCE(t *testing.T) {
-	roceWorlds(t)
-	TestAtomicWritesStoreOneWord(t)
-}
-
 // TestRoCEWorldsUseRoCE checks that these worlds really use RoCEv2.
 func TestRoCEWorldsUseRoCE(t *testing.T) {
-	roceWorlds(t)
+	worldsOver(t, byRoCE)
 	p := newPair(t, true, 1<<16, worldConfig{}, qpConfig{})
 	x := p.remote(abi.OpWrite, 0)
 	p.a.post(x, p.ma.sge(0, 50_000))
@@ -117,7 +84,7 @@ func TestRoCEWorldsUseRoCE(t *testing.T) {
 // TestAnOverlongWriteWritesNothing: the first packet of a WRITE names its whole length, so one that
 // is too long is refused before anything of it is written, as Linux's rdma_rxe does it.
 func TestAnOverlongWriteWritesNothing(t *testing.T) {
-	roceWorlds(t)
+	worldsOver(t, byRoCE)
 	for _, n := range []int{4097, 9000, 40_000} {
 		p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 		from := p.hosts[0].register(p.pd[0], 1<<16, allAccess)
@@ -139,7 +106,7 @@ func group(n byte) [16]byte { return [16]byte{10: 0xff, 11: 0xff, 12: 239, 15: n
 
 // groupWorld is a world where host 1 has n datagram queue pairs.
 func groupWorld(t *testing.T, n, most int) (*udPair, []*qp) {
-	roceWorlds(t)
+	worldsOver(t, byRoCE)
 	p := newUDPair(t, worldConfig{limits: verbs.Limits{Objects: verbs.Counts{abi.ObjectMCG: most}}}, qpConfig{})
 	list := []*qp{p.qps[1]}
 	for len(list) < n {
@@ -279,7 +246,7 @@ func TestGroupsAreRefusedWithTheRightStatus(t *testing.T) {
 	ok(t, h.fn.DestroyQP(p.now, b))
 	attach(a, group(3), abi.StatusOK)
 	attach(a, group(4), abi.StatusNoResources)
-	overRoCE = false
+	worldsOver(t, byFalcon)
 	q := newUDPair(t, worldConfig{}, qpConfig{})
 	if st := q.hosts[0].fn.AttachMcast(&abi.Mcast{QPN: q.qps[0].number, GID: group(1)}); st != abi.StatusUnsupported {
 		t.Errorf("over Falcon alone: %v", st)

@@ -57,7 +57,7 @@ func steps(o *trace.Operation) (names []string) {
 // TestTheTraceOverRoCEIsWhole: the trace of a connection over RoCEv2 has each request whole at both
 // ends, with its packets, lengths and steps in their order.
 func TestTheTraceOverRoCEIsWhole(t *testing.T) {
-	roceWorlds(t)
+	worldsOver(t, byRoCE)
 	p := newPair(t, true, 1<<16, worldConfig{net: sim.Impairment{Delay: 20e3}}, qpConfig{})
 	a, b := p.hosts[0].observe(0), p.hosts[1].observe(0)
 	requester := []string{"doorbell", "wqe_read", "issued", "scheduled", "sealed", "acked", "cqe_written"}
@@ -112,7 +112,7 @@ func TestTheTraceOverRoCEIsWhole(t *testing.T) {
 // TestTheTraceOfDatagramsIsWhole: a datagram over RoCEv2 ends when it is sent, at the other end
 // when it is there; with the trace of one queue pair those of others do not show.
 func TestTheTraceOfDatagramsIsWhole(t *testing.T) {
-	roceWorlds(t)
+	worldsOver(t, byRoCE)
 	p := newUDPair(t, worldConfig{}, qpConfig{})
 	a, b := p.hosts[0].observe(0), p.hosts[1].observe(0)
 	for _, op := range []abi.Opcode{abi.OpSend, abi.OpSendImm} {

@@ -13,24 +13,10 @@ import (
 
 var uc = qpConfig{typ: abi.QPTypeUC}
 
-// eachWire runs a test over Falcon, inside a NIC and over RoCEv2.
-func eachWire(t *testing.T, f func(t *testing.T)) {
-	t.Run("Falcon", f)
-	t.Run("inside", func(t *testing.T) {
-		overLoopback = true
-		defer func() { overLoopback = false }()
-		f(t)
-	})
-	t.Run("RoCE", func(t *testing.T) {
-		roceWorlds(t)
-		f(t)
-	})
-}
-
 // TestUnreliableConnectionsCarryTheirOperations sends messages of all sizes and operations that
 // unreliable connections have. (DEV-960)
 func TestUnreliableConnectionsCarryTheirOperations(t *testing.T) {
-	eachWire(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		p := newPair(t, true, 1<<20, worldConfig{arena: 32 << 20}, uc)
 		for i, n := range []int{0, 1, 1024, 1025, 5000, 1 << 19} {
 			for _, op := range []abi.Opcode{abi.OpSend, abi.OpSendImm, abi.OpWrite, abi.OpWriteImm} {
@@ -66,7 +52,7 @@ func TestUnreliableConnectionsCarryTheirOperations(t *testing.T) {
 // TestAnUnreliableErrorAtThePeerIsSilent: an error in a message at the peer is no error at either
 // end. The receive that the message may have taken serves the next one. (DEV-961)
 func TestAnUnreliableErrorAtThePeerIsSilent(t *testing.T) {
-	eachWire(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		p := newPair(t, true, 64<<10, worldConfig{}, uc)
 		send := func(x abi.SendWQE, n int) {
 			t.Helper()
@@ -105,7 +91,7 @@ func TestAnUnreliableErrorAtThePeerIsSilent(t *testing.T) {
 // TestAnUnreliableErrorStopsItsHalf: an error at this end stops the half of the queue pair that it
 // concerns. (DEV-962)
 func TestAnUnreliableErrorStopsItsHalf(t *testing.T) {
-	eachWire(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		for _, op := range []abi.Opcode{abi.OpRead, abi.OpFetchAdd, abi.OpCmpSwap, abi.OpSendInv, abi.OpReadInv} {
 			p := newPair(t, true, 64<<10, worldConfig{}, uc)
 			p.a.post(p.remote(abi.OpWrite, 0), p.ma.sge(0, 8))
@@ -145,7 +131,7 @@ func TestAnUnreliableErrorStopsItsHalf(t *testing.T) {
 // TestUnreliableMessagesWithoutMemoryAreLost deregisters the memory of long messages while they are
 // sent. The peer delivers no part of them, but receives later messages.
 func TestUnreliableMessagesWithoutMemoryAreLost(t *testing.T) {
-	eachWire(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		p := newPair(t, true, 1<<20, worldConfig{}, uc)
 		other := p.hosts[0].register(p.pd[0], 4096, allAccess)
 		for i := range uint64(3) {
@@ -177,7 +163,7 @@ func TestUnreliableMessagesWithoutMemoryAreLost(t *testing.T) {
 // TestUnreliableConnectionsHaveOneMode: an unreliable connection supports no other ordering and
 // error mode, and takes receives of a shared queue.
 func TestUnreliableConnectionsHaveOneMode(t *testing.T) {
-	eachWire(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		p := newPair(t, true, 64<<10, worldConfig{}, uc)
 		h := p.hosts[1]
 		for _, c := range []abi.CreateQP{
@@ -208,7 +194,7 @@ func TestUnreliableConnectionsHaveOneMode(t *testing.T) {
 // repeat and reorder, some of them wrong, with receives that come late, and checks what arrives: in
 // the order sent, once, whole, in the receives' order. A failure replays with its seed.
 func TestUnreliableMessagesMatchTheModel(t *testing.T) {
-	eachWire(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		arrived, sent := 0, 0
 		for seed := range uint64(20) {
 			t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -402,7 +388,7 @@ func TestUnreliablePacketsToNobodyCountAsSent(t *testing.T) {
 // TestLongUnreliableMessagesArriveWholeOrNot sends messages under some loss. A message that loses a
 // packet is lost as a whole, and parts of different messages are never joined.
 func TestLongUnreliableMessagesArriveWholeOrNot(t *testing.T) {
-	roceWorlds(t)
+	worldsOver(t, byRoCE)
 	p := newPair(t, true, 1<<20, worldConfig{seed: 5, net: sim.Impairment{Delay: 10e3, Loss: 0.02}}, uc)
 	const n = 20 << 10
 	arrived := 0

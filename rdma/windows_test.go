@@ -367,7 +367,7 @@ func TestLocalRequestsNeedNoPeer(t *testing.T) {
 // TestWindowsOfType1ServeAllOfTheirDomain binds a window of type 1 by one queue pair, uses it by
 // others of its protection domain, binds it elsewhere and frees it. (DEV-936)
 func TestWindowsOfType1ServeAllOfTheirDomain(t *testing.T) {
-	eachWire(t, func(t *testing.T) {
+	overAll(t, func(t *testing.T) {
 		p := newPair(t, true, 16384, worldConfig{}, qpConfig{})
 		h := p.hosts[1]
 		m, m2 := h.register(p.pd[1], 16384, bindable), h.register(p.pd[1], 16384, bindable)

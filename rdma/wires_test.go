@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -100,6 +101,32 @@ func TestWordsOfIdentifiers(t *testing.T) {
 			t.Errorf("%s: %t, want %t", identifier, !is, is)
 		}
 	}
+}
+
+// TestRandomRequestsMatchTheModelOverOtherWires is TestRandomRequestsMatchTheModel for connections over
+// RoCEv2, in XRC domains too, and iWARP: with shared receive queues, with memory windows, and ordinary ones.
+func TestRandomRequestsMatchTheModelOverOtherWires(t *testing.T) {
+	for wire, seeds := range map[string]uint64{byRoCE: 60, byIWARP: 30} {
+		if testing.Short() {
+			seeds = 4
+		}
+		overEach(t, func(t *testing.T) {
+			for seed := range seeds {
+				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { runModel(t, seed) })
+			}
+		}, wire)
+	}
+}
+
+// TestOrderingsOfRFC7306OverOtherWires is the table of RFC 7306 §7 over RoCEv2 and iWARP.
+func TestOrderingsOfRFC7306OverOtherWires(t *testing.T) {
+	overEach(t, TestOrderingsOfRFC7306, byRoCE, byIWARP)
+}
+
+// TestAtomicWritesStoreOneWordOverOtherWires is TestAtomicWritesStoreOneWord over RoCEv2 and iWARP, where
+// it is a WRITE, too.
+func TestAtomicWritesStoreOneWordOverOtherWires(t *testing.T) {
+	overEach(t, TestAtomicWritesStoreOneWord, byRoCE, byIWARP)
 }
 
 // plainPort is a port of a network that carries no datagrams.
