@@ -15,6 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/settings"
 	"github.com/falcon-vnic/vnic/device/tap"
 	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/queues"
 )
 
@@ -44,11 +45,14 @@ type Deps struct {
 	Attachments []Attachment                // already listening
 	Identity    *cmlink.Identity            // nil: loaded from cm.identity, if there are peers
 	Capture     *capture.Capture            // nil: open one by the configuration
-	Record      record.Config               // of what the shards take from outside; without a File: the recorder of the configuration, if there is one
-	KeepRing    func(memory *os.File) error // gives the recorder's memory to somebody who outlives the NIC; nil: nobody does
-	Clock       func() int64                // ns, monotonic; nil: the system's
-	Rand        io.Reader                   // source of master keys and sequence numbers; nil: the system's
-	Log         *slog.Logger                // nil: none
+	Record      record.Config               // of what the shards take from outside; without a file: the recorder of the configuration, if there is one
+	// StartRecording makes a file for the recording of the next worker, and has this one replaced; nil: there is no
+	// next one.
+	StartRecording func(file string, keep tape.Payload) error
+	KeepRing       func(memory *os.File) error // gives the recorder's memory to somebody who outlives the NIC; nil: nobody does
+	Clock          func() int64                // ns, monotonic; nil: the system's
+	Rand           io.Reader                   // source of master keys and sequence numbers; nil: the system's
+	Log            *slog.Logger                // nil: none
 	// Begin is called once, when everything listens, and before any guest or operator gets an
 	// answer: whoever has an answer knows that Begin has returned. nil: not called.
 	Begin func()

@@ -1,13 +1,16 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/capture"
@@ -16,6 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/record"
 	"github.com/falcon-vnic/vnic/device/security"
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/tape"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/rdma"
@@ -32,6 +36,7 @@ type records struct {
 	tapes    *record.Recorder // nil: none
 	ring     *record.Ring     // nil: none
 	failures chan failure     // for ring
+	stopped  atomic.Bool      // tapes, by an operator
 	closed   bool             // tapes and ring
 }
 
@@ -74,14 +79,18 @@ func (r *records) open(units units, core *controller.Core, offset int64) {
 // the configuration says. keep is Deps.KeepRing.
 func (r *records) startTapes(c record.Config, offset int64, keep func(*os.File) error) (err error) {
 	k := r.cfg.NIC.Recorder
-	if c.File == "" && k == nil {
+	if c.File == "" && c.Made == nil && k == nil {
 		return nil
 	}
 	err = Recordable(r.cfg)
 	h := record.Header{Version: Version, NIC: r.cfg.NIC.Name, Shards: r.cfg.NIC.Shards, Started: time.Now().UnixNano(), Offset: offset}
-	if c.File != "" {
+	if c.File != "" || c.Made != nil {
 		if err == nil {
 			r.tapes, err = record.Create(c, h)
+		}
+		if err != nil && c.Made != nil { // this worker is in another's place, and no other will be better
+			r.warnings.Warn(aboutTapes, err, "vnic record start begins another file")
+			err = nil
 		}
 		return err
 	}
@@ -189,13 +198,70 @@ func (r *records) saveIn(folder string, f failure) {
 func (n *NIC) Recording(_ context.Context, w io.Writer) error {
 	switch r := &n.records; {
 	case r.tapes != nil:
-		return control.BadRequest{Err: fmt.Errorf("this NIC records to %s, all the time", r.tapes.Path())}
+		return control.BadRequest{Err: fmt.Errorf("this worker of the NIC records to %s, and keeps no other recording: vnic record stop ends that", r.tapes.Path())}
 	case r.ring == nil:
 		return control.BadRequest{Err: errors.New("this NIC keeps no recording: give it nic.recorder in its configuration, and vnic upgrade")}
 	default:
 		_, err := r.ring.WriteTo(w)
 		return err
 	}
+}
+
+// to returns the file that the shards record to; "": none.
+func (r *records) to() string {
+	if r.tapes == nil || r.stopped.Load() || r.tapes.Why() != "" {
+		return ""
+	}
+	return r.tapes.Path()
+}
+
+// NIC describes the NIC. It implements control.Provider.
+func (n *NIC) NIC(ctx context.Context) (control.NIC, error) {
+	v, err := n.API.NIC(ctx)
+	v.Recording = n.records.to()
+	return v, err
+}
+
+// StartRecording has the next worker record to a new file, and this one replaced. It returns the NIC as it
+// is before that. It implements control.Provider.
+func (n *NIC) StartRecording(ctx context.Context, s control.RecordingStart) (v control.NIC, err error) {
+	keep, known := tape.ParsePayload(cmp.Or(s.Payload, tape.Digest.String()))
+	switch is := n.records.to(); {
+	case !known:
+		err = fmt.Errorf("payload %q: write digest, whole or none", s.Payload)
+	case !filepath.IsAbs(s.File):
+		err = fmt.Errorf("file %q: write a path that begins with /", s.File)
+	case is != "":
+		err = fmt.Errorf("this NIC records to %s already: vnic record stop ends that", is)
+	case n.deps.StartRecording == nil:
+		err = errors.New("a recording begins with a worker, and this NIC has none (vnic run --single, or the demo): start it with --record FILE")
+	default:
+		err = Recordable(n.cfg)
+	}
+	if err == nil {
+		v, err = n.NIC(ctx)
+	}
+	if err == nil {
+		err = n.deps.StartRecording(s.File, keep)
+	}
+	if err != nil {
+		err = control.BadRequest{Err: err}
+	}
+	return v, err
+}
+
+// StopRecording ends the recording in a file, and returns when all is in it. It implements control.Provider.
+func (n *NIC) StopRecording(context.Context) (v control.Recorded, err error) {
+	r := &n.records
+	if r.tapes == nil || r.stopped.Swap(true) {
+		return v, control.BadRequest{Err: errors.New("this NIC does not record to a file")}
+	}
+	for i, u := range n.units {
+		if err := u.Do(func(falcon.Time) { r.tapes.Tape(i).Finish() }); err != nil {
+			return v, err
+		}
+	}
+	return control.Recorded{File: r.tapes.Path(), Ended: r.tapes.Why()}, r.tapes.Close()
 }
 
 // closeTapes ends the recording. The shards' threads have ended.

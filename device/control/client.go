@@ -72,6 +72,18 @@ func (c *Client) Reload(ctx context.Context) (v Reloaded, err error) {
 	return v, err
 }
 
+// StartRecording has the worker replaced by one that records to a new file, and returns the NIC as it is before that.
+func (c *Client) StartRecording(ctx context.Context, s RecordingStart) (v NIC, err error) {
+	err = c.do(ctx, http.MethodPost, "/v1/recording/start", s, &v)
+	return v, err
+}
+
+// StopRecording ends the recording in a file.
+func (c *Client) StopRecording(ctx context.Context) (v Recorded, err error) {
+	err = c.do(ctx, http.MethodPost, "/v1/recording/stop", nil, &v)
+	return v, err
+}
+
 // Functions describes the PFs and VFs.
 func (c *Client) Functions(ctx context.Context) (v []Function, err error) {
 	err = c.get(ctx, "/v1/functions", &v)

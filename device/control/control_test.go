@@ -126,6 +126,12 @@ func (*fake) Recording(_ context.Context, w io.Writer) error {
 	return err
 }
 
+func (f *fake) StartRecording(_ context.Context, s RecordingStart) (NIC, error) {
+	return NIC{Name: s.File + s.Payload}, f.err
+}
+
+func (f *fake) StopRecording(context.Context) (Recorded, error) { return Recorded{File: "a"}, f.err }
+
 // Trace writes two lines and ends.
 func (f *fake) Trace(_ context.Context, what TraceRequest, w io.Writer) error {
 	if what.Function == "" {

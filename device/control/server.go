@@ -203,6 +203,8 @@ func handler(life context.Context, p Provider) http.Handler {
 	get("/v1/keys", func(ctx context.Context) (any, error) { return list(p.Keys(ctx)) })
 	handle("POST", "/v1/functions/change", "POST", with(p.ChangeFunction))
 	handle("POST", "/v1/reload", "POST", func(ctx context.Context, _ *http.Request) (any, error) { return p.Reload(ctx) })
+	handle("POST", "/v1/recording/start", "POST", with(p.StartRecording))
+	handle("POST", "/v1/recording/stop", "POST", func(ctx context.Context, _ *http.Request) (any, error) { return p.StopRecording(ctx) })
 	handle("POST", "/v1/peers/change", "POST", with(func(ctx context.Context, c PeerChange) (any, error) { return list(p.ChangePeer(ctx, c)) }))
 	handle("POST", "/v1/violations/clear", "POST", func(ctx context.Context, _ *http.Request) (any, error) { return list(p.ClearViolations(ctx)) })
 	handle("POST", "/v1/keys/rotate", "POST", func(ctx context.Context, _ *http.Request) (any, error) { return p.RotateKeys(ctx) })

@@ -25,6 +25,7 @@ type NIC struct {
 	Reloads        int      `json:"reloads,omitempty"`        // number of requested reloads
 	ReloadRefused  string   `json:"reload_refused,omitempty"` // why the last one was not carried out; "": it was
 	Reloadable     bool     `json:"reloadable,omitempty"`     // SIGHUP to vnic run is a reload and SIGUSR2 an upgrade; else SIGHUP is one
+	Recording      string   `json:"recording,omitempty"`      // file that all is recorded to
 	Warnings       []string `json:"warnings,omitempty"`       // configured features that the NIC runs without
 	UptimeMS       int64    `json:"uptime_ms"`                // of the NIC: connections and keys are no older
 	Uplinks        []Uplink `json:"uplinks"`
@@ -158,6 +159,18 @@ type Refusal struct {
 	Host string `json:"host"`
 	What string `json:"what,omitempty"`
 	Why  string `json:"why"`
+}
+
+// RecordingStart is the body of POST /v1/recording/start.
+type RecordingStart struct {
+	File    string `json:"file"`              // absolute; it is made
+	Payload string `json:"payload,omitempty"` // what is kept of it: digest, whole or none; "": digest
+}
+
+// Recorded is the answer to POST /v1/recording/stop.
+type Recorded struct {
+	File  string `json:"file"`
+	Ended string `json:"ended,omitempty"` // why the recording ended before; "": it did not
 }
 
 // Reloaded is the answer to POST /v1/reload: what has changed, for people; nothing is an empty list.
@@ -436,6 +449,10 @@ type Provider interface {
 	Capture(ctx context.Context, mode string, ports []string, w io.Writer) error
 	// Recording writes what the NIC's recorder has (device/record).
 	Recording(ctx context.Context, w io.Writer) error
+	// StartRecording has the worker replaced by one that records to a new file, and returns the NIC as it is before
+	// that. StopRecording ends the recording in a file.
+	StartRecording(ctx context.Context, s RecordingStart) (NIC, error)
+	StopRecording(ctx context.Context) (Recorded, error)
 	// Trace writes JSON TraceLines to w until ctx ends or w fails.
 	Trace(ctx context.Context, what TraceRequest, w io.Writer) error
 }

@@ -57,6 +57,7 @@ type Recorder struct {
 	done  chan struct{}
 	ended chan struct{} // closed when the recording ended before the NIC did
 	once  sync.Once
+	close func() error // once
 	why   atomic.Pointer[string]
 	size  atomic.Int64 // of the file, when all is written
 	over  atomic.Bool
@@ -70,6 +71,7 @@ type chunk struct {
 // Config says what is recorded, and where.
 type Config struct {
 	File  string       // must not exist
+	Made  *os.File     // one that was made with Make, instead of File
 	Keep  tape.Payload // of payload
 	Limit int64        // bytes after which the recording ends, with the chunk that reached it
 	Text  string       // of the NIC's configuration
@@ -78,12 +80,15 @@ type Config struct {
 // Create begins a recording. It adds the text of the configuration to the header.
 func Create(c Config, h Header) (*Recorder, error) {
 	h.Config, h.Payload = c.Text, c.Keep.String()
-	f, err := create(c.File)
+	f, err := c.Made, error(nil)
+	if f == nil {
+		f, err = Make(c.File)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if _, err = h.write(f); err != nil {
-		return nil, errors.Join(fmt.Errorf("recording %s: %w", c.File, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("recording %s: %w", f.Name(), err), f.Close())
 	}
 	r := &Recorder{file: f, limit: c.Limit, full: make(chan chunk, buffers*h.Shards), done: make(chan struct{}), ended: make(chan struct{})}
 	for shard := range h.Shards {
@@ -93,12 +98,13 @@ func Create(c Config, h Header) (*Recorder, error) {
 		}
 		r.tapes = append(r.tapes, tape.Record(bufferSize, c.Keep, func(b []byte) []byte { return r.exchange(shard, b) }))
 	}
+	r.close = sync.OnceValue(r.finish)
 	go r.write()
 	return r, nil
 }
 
-// create makes a file, which only its owner may read.
-func create(path string) (*os.File, error) {
+// Make makes a file for a recording, which only its owner may read.
+func Make(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("recording: %w; give a name that no file has, in a folder that exists", err)
@@ -108,7 +114,7 @@ func create(path string) (*os.File, error) {
 
 // save makes a file, and removes it if it cannot be written.
 func save(path string, write func(io.Writer) (int64, error)) (size int64, err error) {
-	f, err := create(path)
+	f, err := Make(path)
 	if err != nil {
 		return 0, err
 	}
@@ -224,8 +230,10 @@ func (r *Recorder) Why() string {
 	return ""
 }
 
-// Close writes what is left. The threads of the shards have ended.
-func (r *Recorder) Close() error {
+// Close writes what is left. The threads of the shards, or their tapes, have ended.
+func (r *Recorder) Close() error { return r.close() }
+
+func (r *Recorder) finish() error {
 	for _, t := range r.tapes {
 		t.End()
 	}

@@ -17,7 +17,8 @@ type Tape struct {
 	lists bool                      // playing: for somebody who only reads what is on the tape
 	next  func() ([]byte, error)    // playing: the next chunk; io.EOF: there is none
 	full  func(chunk []byte) []byte // recording: takes a chunk for an empty buffer; nil: there is none
-	ended bool                      // recording: there was no empty buffer
+	ended bool                      // recording: it is over
+	ends  bool                      // recording: it ends with this Step
 	size  int                       // recording: a chunk ends at the first Step after so many bytes
 	mode  Payload                   // what is kept of payload
 	sums  [classes]uint32           // of what went out
@@ -410,7 +411,10 @@ func (t *Tape) Check() {
 	}
 	if t.Ask(StepEnd) {
 		t.b = t.appendSums(t.b)
-		if len(t.b) >= t.size || t.now-t.cut >= longest {
+		switch {
+		case t.ends:
+			t.End()
+		case len(t.b) >= t.size || t.now-t.cut >= longest:
 			t.exchange()
 		}
 		return
@@ -479,6 +483,9 @@ func (t *Tape) End() {
 		t.b, t.ended = nil, true
 	}
 }
+
+// Finish ends the recording with the Step that is under way.
+func (t *Tape) Finish() { t.ends = true }
 
 // Difference says where a replay is not what was recorded.
 type Difference struct {

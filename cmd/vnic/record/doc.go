@@ -1,7 +1,7 @@
-// Package record is vnic record: it saves what the recorder of a running NIC has (nic.recorder), for vnic
-// replay.
+// Package record is vnic record: it has a running NIC record what it takes from outside, for vnic replay.
 //
-//	control API ─▶ a new file of mode 0600
+//	start, stop ─▶ control API ─▶ worker ─ replaced by one that records ─▶ a new file of mode 0600
+//	save ─▶ control API ─ what the recorder has (nic.recorder) ─▶ a new file of mode 0600
 //
-// It runs on one goroutine. A file that is not whole is removed.
+// It runs on one goroutine. What save has not saved whole is removed.
 package record

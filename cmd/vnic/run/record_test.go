@@ -160,6 +160,72 @@ func replayedElsewhere(t *testing.T, file, whole string) {
 	}
 }
 
+// TestARecordingIsStartedAndStoppedByCommand: it begins with another worker, has what that worker did until then, and
+// ends with the command or with the worker. Whatever is refused changes nothing.
+func TestARecordingIsStartedAndStoppedByCommand(t *testing.T) {
+	vnictest.InLab(t, false, func(l *vnictest.Lab) {
+		l.Start(0)
+		l.Start(1)
+		l.Joined()
+		file := func(name string) string { return filepath.Join(l.Dir, name) }
+		vnic := func(want int, args ...string) string {
+			t.Helper()
+			out, errs, code := vnictest.Run(t, append(args, "-s", l.Hosts[0].Control)...)
+			if code != want {
+				t.Fatalf("%v: exit status %d\n%s%s", args, code, out, errs)
+			}
+			return out + errs
+		}
+		replays := func(name string) int {
+			t.Helper()
+			out, errs, code := vnictest.Run(t, "replay", file(name))
+			if code != 0 || errs != "" || !strings.Contains(out, "what went out is what was recorded") {
+				t.Errorf("%s: exit status %d\n%s%s", name, code, out, errs)
+			}
+			return steps(t, out)
+		}
+		was := l.NIC(0, 0)
+		l.Must(os.WriteFile(file("taken"), nil, 0o600))
+		for _, name := range []string{file("taken"), file("none/here"), "/proc/here"} {
+			vnic(1, "record", "start", name)
+		}
+		if said := vnic(1, "record", "stop"); !strings.Contains(said, "does not record") || l.NIC(0, 0).Worker != was.Worker {
+			t.Errorf("worker %d, was %d: %s", l.NIC(0, 0).Worker, was.Worker, said)
+		}
+		vnic(0, "record", "start", file("first"), "--payload", "whole")
+		is := l.NIC(0, was.Worker)
+		if said := vnic(0, "show", "nic"); !strings.Contains(said, "records to "+file("first")) {
+			t.Error(said)
+		}
+		if said := vnic(1, "record", "start", file("second")); !strings.Contains(said, "records to "+file("first")+" already") {
+			t.Error(said)
+		}
+		l.Joined()
+		l.Works()
+		if said := vnic(0, "record", "stop"); said != file("first")+"\n" {
+			t.Errorf("%q", said)
+		}
+		n := replays("first")
+		l.Works() // and is in no recording
+		if now := l.NIC(0, 0); now.Worker != is.Worker || now.Recording != "" {
+			t.Errorf("worker %d records to %q, was %d", now.Worker, now.Recording, is.Worker)
+		}
+		if again := replays("first"); again != n || n < 100 {
+			t.Errorf("%d Steps, then %d", n, again)
+		}
+		if st, err := os.Stat(file("first")); err != nil || st.Mode() != 0o600 {
+			t.Errorf("%v, %v", err, st)
+		}
+		vnic(0, "record", "start", file("second"))
+		is = l.NIC(0, is.Worker)
+		l.Must(syscall.Kill(is.Worker, syscall.SIGKILL))
+		if now := l.NIC(0, is.Worker); now.Recording != "" {
+			t.Errorf("the next worker records to %q", now.Recording)
+		}
+		replays("second")
+	})
+}
+
 // TestTheRecorderSavesWhatLedToAFailure: when a driver breaks a rule, when the worker is killed, and when
 // an operator asks. The files replay; a worker's is its own.
 func TestTheRecorderSavesWhatLedToAFailure(t *testing.T) {

@@ -241,7 +241,9 @@ func (k *resources) giveFile(name string, file func() (*os.File, error)) error {
 	return nil
 }
 
+// give returns what a worker that starts is given. What the recorder of the one before had is saved, or nobody asks for it.
 func (k *resources) give() []supervisor.Given {
+	_ = k.takeRing(nil).Close() // nil is allowed
 	return append([]supervisor.Given{{Name: givenConfig, FDs: []int{k.text}}}, k.given...)
 }
 

@@ -22,7 +22,9 @@ import (
 	"github.com/falcon-vnic/vnic/device"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/record"
 	"github.com/falcon-vnic/vnic/device/thread"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
@@ -45,7 +47,8 @@ const (
 	keptTAP      = "tap:"
 	keptSet      = "settings"
 	keptPeers    = "peers"
-	keptRing     = "recorder" // its memory
+	keptRing     = "recorder"   // its memory
+	keptFile     = "recording:" // a file that the next worker is to record to: what it keeps of payload, a colon, and the path
 )
 
 // runWorker runs a NIC for a supervisor, which started this process.
@@ -81,7 +84,8 @@ func workFor(w *supervisor.Worker, o *options) error {
 			u := w.Upgraded()
 			return u.Asked, u.Refused
 		}},
-		LogLevel: level.Set, Reload: w.Reload, Record: recordTo(o, w.Generation, text),
+		LogLevel: level.Set, Reload: w.Reload, Record: givenRecording(w, recordTo(o, w.Generation, text)),
+		StartRecording: func(file string, keep tape.Payload) error { return startRecording(w, file, keep) },
 		KeepRing: func(memory *os.File) error {
 			for _, fd := range w.Take(keptRing) { // of the worker before
 				_ = unix.Close(fd)
@@ -120,6 +124,38 @@ func workFor(w *supervisor.Worker, o *options) error {
 			return nic.Reconfigure(is)
 		})
 	})
+}
+
+// startRecording makes a file that the next worker records to, and has this one replaced. So nobody but this
+// process, which has few rights, opens what an operator names.
+func startRecording(w *supervisor.Worker, file string, keep tape.Payload) error {
+	f, err := record.Make(file)
+	if err != nil {
+		return err
+	}
+	if err = w.Keep(keptFile+keep.String()+":"+file, int(f.Fd())); err == nil {
+		err = w.Replace()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return err
+}
+
+// givenRecording returns what this worker records: to the file that the one before made for it, if it did. The worker
+// after this one has no part in it.
+func givenRecording(w *supervisor.Worker, c record.Config) record.Config {
+	for _, name := range w.Names(keptFile) {
+		payload, path, _ := strings.Cut(strings.TrimPrefix(name, keptFile), ":")
+		for _, fd := range w.Take(name) {
+			_ = c.Made.Close() // nil is allowed
+			c.Made = os.NewFile(uintptr(fd), path)
+		}
+		c.File = ""
+		c.Keep, _ = tape.ParsePayload(payload)
+		_ = w.Drop(name)
+	}
+	return c
 }
 
 // restrict drops the privileges that a worker does not need once it serves.

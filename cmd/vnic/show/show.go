@@ -128,6 +128,9 @@ func printNIC(w io.Writer, v any) {
 	if n.ReloadRefused != "" {
 		fmt.Fprintf(w, "last reload refused: %s\n", strings.ReplaceAll(n.ReloadRefused, "\n", "; "))
 	}
+	if n.Recording != "" {
+		fmt.Fprintf(w, "records to %s\n", n.Recording)
+	}
 	for _, text := range n.Warnings {
 		fmt.Fprintf(w, "goes on without %s\n", text)
 	}

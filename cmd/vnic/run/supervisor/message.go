@@ -34,6 +34,8 @@ const (
 	kindReady  = "ready"  // to the supervisor: the worker serves
 	kindAgain  = "again"  // to the supervisor: connect to the named acceptor again
 
+	kindReplace = "replace" // to the supervisor: end this worker and start the next
+
 	kindUpgrade  = "upgrade"  // to the worker: the result of an upgrade
 	kindFailed   = "failed"   // to the supervisor: why the worker ends
 	kindReload   = "reload"   // to the supervisor: read the configuration again; to the worker: take this one
@@ -67,6 +69,8 @@ type Start struct {
 	// do not set it, and take SIGHUP for that.
 	Reloads bool   `json:"reloads,omitempty"`
 	Reload  Reload `json:"reload"`
+	// Replaces says that the supervisor knows kindReplace. Older ones do not set it.
+	Replaces bool `json:"replaces,omitempty"`
 }
 
 const (

@@ -63,6 +63,7 @@ type process struct {
 	reload     chan struct{}  // it was asked for a reload; capacity 1
 	reloaded   chan message   // its kindReloaded; capacity 1
 	reloads    atomic.Bool    // it knows reloads
+	replace    chan struct{}  // it asked to be replaced; capacity 1
 
 	mu   sync.Mutex
 	said string // the worker's own message about why it ends
@@ -102,7 +103,7 @@ func (s *Supervisor) start() (_ *process, err error) {
 		pulses.unmap()
 		return nil, errors.Join(err, ours.Close(), unix.Close(pulseFD))
 	}
-	p := &process{program: program, upgrade: s.trying, cmd: cmd, ch: &channel{conn: ours}, pulses: pulses, pulseFD: pulseFD, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{}), reload: make(chan struct{}, 1), reloaded: make(chan message, 1)}
+	p := &process{program: program, upgrade: s.trying, cmd: cmd, ch: &channel{conn: ours}, pulses: pulses, pulseFD: pulseFD, generation: s.generation, started: time.Now(), ready: make(chan struct{}), ended: make(chan struct{}), reload: make(chan struct{}, 1), reloaded: make(chan message, 1), replace: make(chan struct{}, 1)}
 	s.trying = false
 	handled := make(chan struct{})
 	go func() {
@@ -173,7 +174,7 @@ func (s *Supervisor) detach(p *process) {
 
 // tell sends a new worker its Start and all descriptors.
 func (s *Supervisor) tell(p *process) error {
-	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade, Stuck: s.stuck, Joins: true, Reloads: s.cfg.Reload != nil, Reload: s.reloading.result}
+	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade, Stuck: s.stuck, Joins: true, Reloads: s.cfg.Reload != nil, Reload: s.reloading.result, Replaces: true}
 	if err := p.ch.send(message{Kind: kindStart, Start: &start}); err != nil {
 		return err
 	}
@@ -226,6 +227,11 @@ func (s *Supervisor) handle(p *process) {
 			select {
 			case p.reload <- struct{}{}:
 			default: // one is asked for already
+			}
+		case m.Kind == kindReplace:
+			select {
+			case p.replace <- struct{}{}:
+			default: // it has asked already
 			}
 		case m.Kind == kindReloaded:
 			select {

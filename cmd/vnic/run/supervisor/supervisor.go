@@ -192,6 +192,11 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup, usr <-chan os.S
 			} else if s.replace(ctx, p) { // an older worker, which knows only upgrades
 				return true
 			}
+		case <-p.replace:
+			s.cfg.Log.Info("replacing the worker, which has asked for it", "worker", p.cmd.Process.Pid)
+			s.stop(p)
+			s.settle(p)
+			return true
 		case <-p.reload:
 			s.reload(p)
 		case m := <-p.reloaded:

@@ -237,6 +237,14 @@ func (w *Worker) Drop(name string) error {
 	}
 }
 
+// Replace makes the supervisor end this worker and start the next, with the same program and configuration.
+func (w *Worker) Replace() error {
+	if !w.Replaces {
+		return errors.New("this vnic run is older than its worker and does not replace it: stop and start it")
+	}
+	return w.ch.send(message{Kind: kindReplace})
+}
+
 // Ready tells the supervisor that the worker serves, and that it knows reloads.
 func (w *Worker) Ready() error { return w.ch.send(message{Kind: kindReady, Name: readyReloads}) }
 
