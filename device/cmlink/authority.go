@@ -18,6 +18,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // Authority signs certificates: ca.pem with ca.key.
@@ -146,7 +148,7 @@ func Replace(dir, name string, cert, key []byte) error {
 		b    []byte
 		mode os.FileMode
 	}{{keyPath, key, 0o600}, {certPath, cert, 0o644}} {
-		if err := replaceFile(f.path, f.b, f.mode); err != nil {
+		if err := files.Replace(f.path, f.b, f.mode); err != nil {
 			return err
 		}
 	}
@@ -168,16 +170,7 @@ func TakeRevoked(dir string, list []byte) error {
 	if _, err := trusted.parseRevoked(list); err != nil {
 		return err
 	}
-	return replaceFile(path, list, 0o644)
-}
-
-// replaceFile writes a file under another name first, so that nobody reads half of it.
-func replaceFile(path string, b []byte, mode os.FileMode) error {
-	temp := path + ".new"
-	if err := os.WriteFile(temp, b, mode); err != nil {
-		return err
-	}
-	return errors.Join(giveLike(filepath.Dir(path), temp), os.Rename(temp, path))
+	return files.Replace(path, list, 0o644)
 }
 
 // TLSCertificate returns the NIC's certificate with its key, for others than peers.

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // The files of a folder of identities. Those of a NIC are host-NAME.pem and host-NAME.key.
@@ -311,26 +313,7 @@ func writePair(certPath, keyPath string, cert []byte, key *ecdsa.PrivateKey) err
 
 // giveToOwner gives files to the owner of their folder if root writes them: the NIC that will read
 // them may run as the user who owns the folder.
-func giveToOwner(paths ...string) error { return giveLike(filepath.Dir(paths[0]), paths...) }
-
-// giveLike gives files to the owner of dir if root writes them.
-func giveLike(dir string, paths ...string) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	for _, path := range paths {
-		st, err := os.Stat(dir)
-		if err == nil {
-			if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-				err = os.Lchown(path, int(sys.Uid), int(sys.Gid))
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func giveToOwner(paths ...string) error { return files.GiveLike(filepath.Dir(paths[0]), paths...) }
 
 func writeNew(path string, mode fs.FileMode, kind string, der []byte) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // validity is the lifetime of certificates made by Init.
@@ -137,7 +139,7 @@ func renew(dir, domain, name string, ca *x509.Certificate, key *ecdsa.PrivateKey
 	}
 	newCert, newKey := pairPaths(beside, name)
 	cert, keyPath := pairPaths(dir, name)
-	if err := giveLike(dir, newCert, newKey); err != nil {
+	if err := files.GiveLike(dir, newCert, newKey); err != nil {
 		return err
 	}
 	return errors.Join(os.Rename(newKey, keyPath), os.Rename(newCert, cert))

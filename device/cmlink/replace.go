@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // An authority is replaced in three steps. After each, the hosts get the files that have changed:
@@ -56,7 +58,7 @@ func Next(dir string) error {
 	if err := writeNew(nextKey(dir), 0o600, "PRIVATE KEY", der); err != nil {
 		return err
 	}
-	return replaceFile(caPath, encode(list[0], ca), 0o644)
+	return files.Replace(caPath, encode(list[0], ca), 0o644)
 }
 
 // OpenNext returns the authority that Next made; nil: it signs already, or there is none.
@@ -92,7 +94,7 @@ func Switch(dir string) error {
 		if err == nil && was != nil {
 			var b []byte
 			if b, err = next.revoked(was); err == nil {
-				err = replaceFile(revokedPath(dir), b, 0o644)
+				err = files.Replace(revokedPath(dir), b, 0o644)
 			}
 		}
 		if err == nil {
@@ -107,7 +109,7 @@ func Switch(dir string) error {
 		return err
 	}
 	others := slices.DeleteFunc(slices.Clone(list), ca.Equal)
-	return replaceFile(caPath, encode(append(authorities{ca}, others...)...), 0o644)
+	return files.Replace(caPath, encode(append(authorities{ca}, others...)...), 0o644)
 }
 
 // Drop takes all authorities out of a folder but the one that signs. It returns an error while a
@@ -139,7 +141,7 @@ func Drop(dir string) error {
 			return fmt.Errorf("%s is of the authority that would be dropped: renew it first (`vnic keys renew`), and copy it to its host", path)
 		}
 	}
-	if err := replaceFile(caPath, encode(ca), 0o644); err != nil {
+	if err := files.Replace(caPath, encode(ca), 0o644); err != nil {
 		return err
 	}
 	if err := os.Remove(nextKey(dir)); !errors.Is(err, os.ErrNotExist) {
@@ -188,5 +190,5 @@ func TakeRoots(dir, name string, roots, signature []byte) (changed bool, err err
 	if list.of(cert) == nil {
 		return false, errors.New("none of them has signed this NIC's certificate, which has to be renewed first")
 	}
-	return true, replaceFile(caPath, roots, 0o644)
+	return true, files.Replace(caPath, roots, 0o644)
 }

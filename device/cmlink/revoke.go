@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // Revoke adds a NIC's present certificate to ca.crl; every NIC that has the new ca.crl refuses it.
@@ -43,7 +45,7 @@ func Revoke(dir, name string) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(revokedPath(dir), list, 0o644)
+	return files.Replace(revokedPath(dir), list, 0o644)
 }
 
 // Described describes a certificate in a folder.

@@ -19,6 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/directory"
 	"github.com/falcon-vnic/vnic/device/directory/etcd"
+	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // startTime is how long etcd may take to start.
@@ -122,7 +123,7 @@ func (f *folder) make(endpoints []string, domain, prefix string) error {
 			return err
 		}
 	}
-	return writeFile(f.path("fleet.json"), []byte(directory.Encode(f.is)+"\n"), 0o644)
+	return files.Replace(f.path("fleet.json"), []byte(directory.Encode(f.is)+"\n"), 0o644)
 }
 
 func memberName(i int) string { return fmt.Sprint("etcd-", i+1) }
@@ -155,16 +156,7 @@ func (f *folder) issue(a *cmlink.Authority, name string, s cmlink.Subject, anew 
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeFile(f.path(name+".key"), key, 0o600), writeFile(f.path(name+".pem"), cert, 0o644))
-}
-
-// writeFile writes a file under another name first, so that nobody reads half of it.
-func writeFile(path string, b []byte, mode os.FileMode) error {
-	temp := path + ".new"
-	if err := os.WriteFile(temp, b, mode); err != nil {
-		return err
-	}
-	return errors.Join(os.Chmod(temp, mode), os.Rename(temp, path))
+	return errors.Join(files.Replace(f.path(name+".key"), key, 0o600), files.Replace(f.path(name+".pem"), cert, 0o644))
 }
 
 // writeMember writes the configuration of a member of etcd.
@@ -183,7 +175,7 @@ func (f *folder) writeMember(i int, name string) error {
 	for j := range f.is.Endpoints {
 		cluster = append(cluster, fmt.Sprintf("etcd-%d=%s", j+1, peer(j)))
 	}
-	files := func(indent string) string {
+	security := func(indent string) string {
 		return fmt.Sprintf("%[1]scert-file: %[2]s.pem\n%[1]skey-file: %[2]s.key\n%[1]strusted-ca-file: %[3]s\n%[1]sclient-cert-auth: true\n", indent, filepath.Join(dir, name), filepath.Join(dir, "ca.pem"))
 	}
 	text := fmt.Sprintf(`# A member of the etcd of fleet %[1]s, made by vnic fleet init: etcd --config-file %[2]s.yaml
@@ -199,8 +191,8 @@ auto-compaction-mode: periodic
 auto-compaction-retention: 1h
 client-transport-security:
 %[7]speer-transport-security:
-%[7]s`, f.is.Domain, name, filepath.Join(dir, name+".data"), f.is.Endpoints[i], peer(i), strings.Join(cluster, ","), files("  "))
-	return writeFile(f.path(name+".yaml"), []byte(text), 0o644)
+%[7]s`, f.is.Domain, name, filepath.Join(dir, name+".data"), f.is.Endpoints[i], peer(i), strings.Join(cluster, ","), security("  "))
+	return files.Replace(f.path(name+".yaml"), []byte(text), 0o644)
 }
 
 func bracketed(host string) string {

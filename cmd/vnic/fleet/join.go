@@ -26,6 +26,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/directory"
 	"github.com/falcon-vnic/vnic/device/directory/etcd"
+	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // A host joins by a token. The token lets it put a request beside the fleet's tree; who has the
@@ -121,7 +122,7 @@ func grantCommand() *cobra.Command {
 			}
 			text := base64.StdEncoding.EncodeToString([]byte(directory.Encode(t)))
 			if out != "" {
-				if err := writeFile(out, []byte(text+"\n"), 0o600); err != nil {
+				if err := files.Replace(out, []byte(text+"\n"), 0o600); err != nil {
 					return err
 				}
 			}
@@ -324,7 +325,7 @@ func join(ctx context.Context, t *token, dir string) error {
 	if _, err := tls.X509KeyPair([]byte(a.Certificate), keyPEM); err != nil {
 		return fmt.Errorf("the certificate that came is not for this host's key: %w", err)
 	}
-	return errors.Join(writeFile(paths[0], keyPEM, 0o600), writeFile(paths[1], []byte(a.Certificate), 0o644), writeFile(paths[2], []byte(t.Roots), 0o644))
+	return errors.Join(files.Replace(paths[0], keyPEM, 0o600), files.Replace(paths[1], []byte(a.Certificate), 0o644), files.Replace(paths[2], []byte(t.Roots), 0o644))
 }
 
 func mac(secret, csr []byte) []byte {

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
+	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // What a kernel says when it crashes names functions and offsets. With the debug symbols of the module
@@ -233,7 +234,7 @@ func (m *machine) noteCrash(ctx context.Context, text []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	said := withSymbols(ctx, string(bytes.ToValidUTF8(text, nil)), m.symbols)
-	return replaceFile(m.File(".crash"), []byte(said))
+	return files.Replace(m.File(".crash"), []byte(said), 0o644)
 }
 
 // noteTime is how long what a guest said of its crash may take to be noted, once it is up again.

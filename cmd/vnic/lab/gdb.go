@@ -19,6 +19,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/agent"
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
+	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // sections prints where a guest's kernel has the sections of its modules, as
@@ -158,7 +159,7 @@ func (p *plan) withKernel(m *machine, kernel string) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return is, replaceFile(file, text)
+	return is, files.Replace(file, text, 0o644)
 }
 
 // loaded returns what a guest says of its modules.
