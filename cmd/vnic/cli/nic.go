@@ -21,8 +21,10 @@ const (
 	// DeviceVariable is the environment variable with the function of a guest, for commands without
 	// --device.
 	DeviceVariable = "VNIC_DEVICE"
-	defaultSocket  = "/run/vnic/control.sock"
-	socketHelp     = "control socket of the NIC: the `path` of control: in its config (default also: $" + SocketVariable + ")"
+	// FleetVariable is the environment variable with the fleet's folder, for commands without --dir.
+	FleetVariable = "VNIC_FLEET"
+	defaultSocket = "/run/vnic/control.sock"
+	socketHelp    = "control socket of the NIC: the `path` of control: in its config (default also: $" + SocketVariable + ")"
 )
 
 // NIC holds the flags of a command that queries a running NIC: its socket and the output format.

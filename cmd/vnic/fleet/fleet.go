@@ -22,9 +22,6 @@ import (
 	"github.com/falcon-vnic/vnic/device/directory/etcd"
 )
 
-// FolderVariable is the environment variable with the fleet's folder, for commands without --dir.
-const FolderVariable = "VNIC_FLEET"
-
 // Users of etcd, by the common name of their certificates. That of a host begins with userHost.
 const (
 	userRoot     = "root"
@@ -59,7 +56,7 @@ type description struct {
 }
 
 func (f *folder) flags(to *pflag.FlagSet) {
-	to.StringVar(&f.dir, "dir", cmp.Or(os.Getenv(FolderVariable), "fleet"), "the fleet's `folder`, made by vnic fleet init (default also: $"+FolderVariable+")")
+	to.StringVar(&f.dir, "dir", cmp.Or(os.Getenv(cli.FleetVariable), "fleet"), "the fleet's `folder`, made by vnic fleet init (default also: $"+cli.FleetVariable+")")
 	cli.JSONFlag(to, &f.json)
 }
 

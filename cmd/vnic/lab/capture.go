@@ -38,8 +38,10 @@ kernel sees it. Of a host: what its NIC sends and receives, as "vnic capture" do
 			if m := p.machine(args[0]); m != nil {
 				return become(m.host.command(context.Background(), append([]string{program}, append(words, "--port", fmt.Sprintf("pf0.vf%d", m.VF))...)...))
 			}
-			i := slices.Index(p.linkNames(), args[0])
-			if i < 0 {
+			link := labfile.DirectoryEtcd // the end of its cable at the switch
+			if i := slices.Index(p.linkNames(), args[0]); i >= 0 {
+				link = fmt.Sprintf("sw%d", i)
+			} else if !p.isEtcd(args[0]) {
 				return fmt.Errorf("lab %s has no link, host or machine %q; there are %s", p.Name, args[0], labfile.List(append(p.linkNames(), p.places()...)))
 			}
 			ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
@@ -47,7 +49,7 @@ kernel sees it. Of a host: what its NIC sends and receives, as "vnic capture" do
 				ctx, cancel = context.WithTimeout(ctx, duration)
 			}
 			defer cancel()
-			s, err := sniff(p.Name, fmt.Sprintf("sw%d", i), file)
+			s, err := sniff(p.Name, link, file)
 			if err != nil {
 				return err
 			}

@@ -5,6 +5,8 @@
 //	  namespaces NAME, NAME.HOST, NAME.MACHINE (network.go) ◄───────────┤
 //	  NAME.HOST: vnic run -c /run/vnic/lab/NAME/HOST.yaml   ◄───────────┘
 //
+// With "directory: etcd" there is also NAME.etcd, with an etcd by which the NICs find each other (etcd.go).
+//
 // No process of its own knows a lab: each command reads the lab's file and its state from
 // /run/vnic/lab/NAME (state.go), and looks at the rest. What a lab has is what is in its namespaces and
 // its folder; so down (down.go) finds all of it, whoever was killed before. What NICs, guests and exec say

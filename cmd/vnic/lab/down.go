@@ -22,8 +22,13 @@ func down(name string) error {
 		return err
 	}
 	defer unlock()
-	// All processes end at the same time; then no namespace is busy.
+	// All processes end at the same time; then no namespace is busy. But etcd ends last: NICs that end take
+	// their records out of it.
 	all := spaces(name)
+	etcd := space(name, labfile.DirectoryEtcd)
+	if err := endAll(slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == etcd })...); err != nil {
+		return err
+	}
 	if err := endAll(all...); err != nil {
 		return err
 	}

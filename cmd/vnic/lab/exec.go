@@ -22,7 +22,11 @@ func (m *machine) command(ctx context.Context, argv ...string) *exec.Cmd {
 
 // command returns a command that runs on a host. vnic show and others find the host's NIC there.
 func (h *host) command(ctx context.Context, argv ...string) *exec.Cmd {
-	return withEnvironment(inside(ctx, h.Space(), argv...), cli.SocketVariable+"="+h.Control())
+	cmd := withEnvironment(inside(ctx, h.Space(), argv...), cli.SocketVariable+"="+h.Control())
+	if h.Etcd != nil {
+		cmd.Env = append(cmd.Env, cli.FleetVariable+"="+h.Etcd.Folder())
+	}
+	return cmd
 }
 
 // withEnvironment lets a command find this program as vnic.
@@ -31,7 +35,7 @@ func withEnvironment(cmd *exec.Cmd, entry string) *exec.Cmd {
 	return cmd
 }
 
-// command returns a command that runs in the machine or on the host with a name.
+// command returns a command that runs in the machine, on the host or where etcd is, by its name.
 func (p *plan) command(ctx context.Context, name string, argv ...string) (*exec.Cmd, error) {
 	if m := p.machine(name); m != nil && m.Service == "" {
 		return m.command(ctx, argv...), nil
@@ -39,10 +43,13 @@ func (p *plan) command(ctx context.Context, name string, argv ...string) (*exec.
 	if h := p.host(name); h != nil {
 		return h.command(ctx, argv...), nil
 	}
+	if p.isEtcd(name) {
+		return p.etcd.command(ctx, argv...), nil
+	}
 	return nil, fmt.Errorf("lab %s has no machine or host %q; there are %s", p.Name, name, labfile.List(p.places()))
 }
 
-// places lists the names of machines and hosts.
+// places lists the names of machines and hosts, and etcd.
 func (p *plan) places() (names []string) {
 	for _, m := range p.Machines {
 		if m.Service == "" { // the NIC is no place to be in
@@ -51,6 +58,9 @@ func (p *plan) places() (names []string) {
 	}
 	for _, h := range p.hosts {
 		names = append(names, h.Name)
+	}
+	if p.etcd != nil {
+		names = append(names, labfile.DirectoryEtcd)
 	}
 	return names
 }

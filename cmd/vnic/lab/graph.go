@@ -74,6 +74,9 @@ func (p *plan) tree(w io.Writer) {
 		line, in := branch(i, len(p.Links))
 		fmt.Fprintf(w, "%s link %s, MTU %d\n", line, k.Name, k.MTU)
 		hosts := p.hostsAt(k)
+		if p.etcd != nil {
+			fmt.Fprintf(w, "%s├─ etcd  %s\n", in, etcdAddress)
+		}
 		for j, h := range hosts {
 			line, deeper := branch(j, len(hosts))
 			fmt.Fprintf(w, "%s%s host %s  %s%s\n", in, line, h.Name, h.Underlay(), inBrackets(impairWords(p.sends(h))))
@@ -143,6 +146,13 @@ func (p *plan) draw(w io.Writer) error {
 	x := margin
 	for i := range p.Links {
 		k, left := &p.Links[i], x
+		if p.etcd != nil {
+			d.Hosts = append(d.Hosts, hostBox{
+				Name: labfile.DirectoryEtcd, Address: etcdAddress, X: x, Y: hostTop, Width: boxWidth, Height: headHeight + 8,
+				Middle: x + boxWidth/2, LinkY: linkTop + linkHeight,
+			})
+			x += boxWidth + boxGap
+		}
 		for _, h := range p.hostsAt(k) {
 			box := hostBox{
 				Name: h.Name, Address: h.Underlay(), Impair: strings.Join(impairWords(p.sends(h)), ", "),

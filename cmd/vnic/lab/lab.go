@@ -178,8 +178,8 @@ host's NIC.`,
 
 func configCommand(name *string) *cobra.Command {
 	return &cobra.Command{
-		Use:               "config HOST|GUEST",
-		Short:             "the configuration of a host's NIC, or the QEMU line of a guest, as the lab made it",
+		Use:               "config HOST|GUEST|etcd",
+		Short:             "the configuration of a host's NIC or of etcd, or the QEMU line of a guest, as the lab made it",
 		Args:              cli.Arguments(1, 1),
 		ValidArgsFunction: completePlaces(name),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -192,6 +192,8 @@ func configCommand(name *string) *cobra.Command {
 				path = h.Config()
 			} else if m := p.machine(args[0]); m != nil && m.Guest != nil {
 				path = m.File(".qemu")
+			} else if p.isEtcd(args[0]) {
+				path = p.etcd.Config()
 			} else {
 				return p.noHostOrGuest(args[0])
 			}

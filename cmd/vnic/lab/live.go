@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
+	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // A NIC can change while it runs what its uplink does to packets, and its peers. All else of its
@@ -34,7 +35,7 @@ func sameNIC(a, b []byte) bool {
 // differs reports whether a running NIC is to change: its configuration, or the peers that it has.
 func (h *host) differs(text string, has []control.Peer) bool {
 	is, err := config.Parse([]byte(h.text))
-	return err == nil && (text != h.text || len(peerChanges(has, is.Peers)) > 0)
+	return err == nil && (text != h.text || h.Etcd == nil && len(peerChanges(has, is.Peers)) > 0)
 }
 
 // adapt writes the configuration of a host's NIC, and lets the running NIC do what changed in it.
@@ -55,19 +56,24 @@ func (h *host) adapt(ctx context.Context) error {
 	if !reflect.DeepEqual(was.Uplink.Impair, is.Uplink.Impair) {
 		err = impair(ctx, nic, &is.Uplink.Impair)
 	}
-	var has []control.Peer
-	if err == nil {
-		has, err = nic.Peers(ctx)
-	}
-	for _, c := range peerChanges(has, is.Peers) {
-		if err == nil {
-			_, err = nic.ChangePeer(ctx, c)
-		}
+	if err == nil && h.Etcd == nil {
+		err = h.adaptPeers(ctx, nic, is.Peers)
 	}
 	if err != nil {
 		return fmt.Errorf("the NIC of host %s: %w", h.Name, err)
 	}
-	return replaceFile(h.Config(), []byte(h.text))
+	return files.Replace(h.Config(), []byte(h.text), 0o644)
+}
+
+// adaptPeers gives a NIC the peers of its configuration.
+func (h *host) adaptPeers(ctx context.Context, nic *control.Client, is []config.Peer) error {
+	has, err := nic.Peers(ctx)
+	for _, c := range peerChanges(has, is) {
+		if err == nil {
+			_, err = nic.ChangePeer(ctx, c)
+		}
+	}
+	return err
 }
 
 // impair sets what the uplink of a NIC does to packets.

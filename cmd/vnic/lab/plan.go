@@ -22,6 +22,7 @@ type plan struct {
 	*labfile.Lab
 	state *state
 	hosts []*host
+	etcd  *etcd // nil: the hosts are no fleet
 }
 
 // host is a host as it is to be.
@@ -35,6 +36,7 @@ type host struct {
 	Machines []*machine
 	Peers    []*peer
 	Impair   string // of the uplink, as YAML; "": none
+	Etcd     *etcd  // that its peers come from; nil: the configuration lists them
 	text     string // the NIC's configuration
 }
 
@@ -144,12 +146,15 @@ func number(l *labfile.Lab, had numbers) (n numbers) {
 // newPlan works out a lab. Its error names what is wrong with the sections of NICs' configurations that
 // the file has.
 func newPlan(l *labfile.Lab, had *state) (*plan, error) {
-	p := &plan{Lab: l, state: &state{Source: had.Source, Folder: had.Folder, Numbers: number(l, had.Numbers), Made: had.Made, Begun: had.Begun, Links: had.Links}}
+	p := &plan{Lab: l, state: &state{Source: had.Source, Folder: had.Folder, Numbers: number(l, had.Numbers), Made: had.Made, Begun: had.Begun, Links: had.Links, Admitted: had.Admitted}}
+	if l.Directory == labfile.DirectoryEtcd {
+		p.etcd = &etcd{l}
+	}
 	n := &p.state.Numbers
 	for _, f := range l.Hosts {
 		k := l.LinkOf(f.Name)
 		h := &host{
-			Name: f.Name, Lab: l.Name, Number: n.Hosts[f.Name], Uplink: f.Uplink, Link: k,
+			Name: f.Name, Lab: l.Name, Number: n.Hosts[f.Name], Uplink: f.Uplink, Link: k, Etcd: p.etcd,
 			Bridge: fmt.Sprintf("sw%d", slices.IndexFunc(l.Links, func(o labfile.Link) bool { return o.Name == k.Name })),
 		}
 		h.Impair = impairment(p.sends(h), h.Number)
@@ -200,9 +205,16 @@ func (h *host) addPeer(o *host) {
 func (h *host) Config() string   { return filepath.Join(folder(h.Lab), h.Name+".yaml") }
 func (h *host) Log() string      { return filepath.Join(folder(h.Lab), h.Name+".log") }
 func (h *host) Control() string  { return filepath.Join(folder(h.Lab), h.Name+".sock") }
-func (h *host) Keys() string     { return filepath.Join(folder(h.Lab), "keys") }
 func (h *host) Underlay() string { return fmt.Sprintf("10.99.%d.%d", h.Number>>8, h.Number&0xff) } // the NIC's
 func (h *host) Own() string      { return fmt.Sprintf("172.16.%d.%d", h.Number>>8, h.Number&0xff) }
+
+// Keys returns the folder with the host's identity.
+func (h *host) Keys() string {
+	if h.Etcd != nil {
+		return h.Etcd.Keys(h.Name)
+	}
+	return filepath.Join(folder(h.Lab), "keys")
+}
 
 // ID returns the host number of the NIC, from 1 to 255. NICs of different hosts may have the same one: they
 // are told apart by their names.
@@ -277,7 +289,9 @@ uplink:
   impair: {{.}}
 {{- end}}
 cm: {listen: "{{.CM}}", identity: {{.Keys}}, name: {{.Name}}}
-{{- if .Peers}}
+{{- if .Etcd}}
+directory: {etcd: {endpoints: ["{{.Etcd.URL}}"], prefix: {{.Etcd.Prefix}}}}
+{{- else if .Peers}}
 peers:
 {{- range .Peers}}
   - name: {{.Name}}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
+	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // Folders in which a lab leaves something. Namespaces are files in the second, and the third has the
@@ -43,6 +44,9 @@ type state struct {
 	Made    map[string]string `json:"made"`    // namespaces that are complete, and what they are like
 	Begun   map[string]bool   `json:"begun"`   // namespaces of machines whose commands have run
 
+	// Admitted are the hosts that were let into the fleet, and the tenants that they may have.
+	Admitted map[string]string `json:"admitted,omitempty"`
+
 	// Links is what vnic lab link changed since up: what hosts do to what they send, in the file's words.
 	Links map[string]string `json:"links,omitempty"`
 }
@@ -52,17 +56,7 @@ func (s *state) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, stateFile), b)
-}
-
-// replaceFile puts a new file in place of an old one: whoever reads it, and whoever is killed meanwhile,
-// has one or the other.
-func replaceFile(path string, b []byte) error {
-	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
-	if err := os.WriteFile(next, b, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(next, path)
+	return files.Replace(filepath.Join(dir, stateFile), b, 0o644)
 }
 
 func loadState(dir string) (*state, error) {

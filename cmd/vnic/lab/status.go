@@ -16,8 +16,16 @@ type (
 		Lab      string          `json:"lab"`
 		Source   string          `json:"source"`          // what it was made from
 		Error    string          `json:"error,omitempty"` // why it is not known what is there
+		Etcd     *etcdStatus     `json:"etcd,omitempty"`
 		Hosts    []hostStatus    `json:"hosts"`
 		Machines []machineStatus `json:"machines"`
+	}
+	etcdStatus struct {
+		State  string `json:"state"`
+		PID    int    `json:"pid,omitempty"`
+		URL    string `json:"url"`
+		Folder string `json:"folder"` // of the fleet
+		Netns  string `json:"netns"`
 	}
 	hostStatus struct {
 		Name     string `json:"name"`
@@ -52,6 +60,9 @@ func statusOf(ctx context.Context, name string) labStatus {
 		return labStatus{Lab: name, Error: err.Error()}
 	}
 	s := labStatus{Lab: name, Source: p.state.Source}
+	if p.etcd != nil {
+		s.Etcd = p.etcd.status()
+	}
 	for _, h := range p.hosts {
 		hs := hostStatus{
 			Name: h.Name, Number: h.ID(), State: "down", Peers: len(h.Peers), Link: h.Link.Name, Address: h.Underlay(),
@@ -103,19 +114,26 @@ func (m *machine) status(nic string, functions []control.Function) machineStatus
 	return s
 }
 
+// orDash writes a process number; 0: there is none.
+func orDash(pid int) string {
+	if pid == 0 {
+		return "-"
+	}
+	return strconv.Itoa(pid)
+}
+
 func (s labStatus) print(w io.Writer) {
 	fmt.Fprintf(w, "lab %s\t%s\n", s.Lab, s.Source)
 	if s.Error != "" {
 		fmt.Fprintf(w, "  %s\n", s.Error)
 		return
 	}
+	if e := s.Etcd; e != nil {
+		fmt.Fprintf(w, "\nDIRECTORY\tSTATE\tADDRESS\tPID\netcd\t%s\t%s\t%s\n", e.State, e.URL, orDash(e.PID))
+	}
 	fmt.Fprintln(w, "\nHOST\tNIC\tNUMBER\tADDRESS\tLINK\tPEERS\tPID")
 	for _, h := range s.Hosts {
-		pid := "-"
-		if h.PID != 0 {
-			pid = strconv.Itoa(h.PID)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%s\n", h.Name, h.State, h.Number, h.Address, h.Link, h.PeersUp, h.Peers, pid)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%s\n", h.Name, h.State, h.Number, h.Address, h.Link, h.PeersUp, h.Peers, orDash(h.PID))
 	}
 	fmt.Fprintln(w, "\nMACHINE\tSTATE\tHOST\tFUNCTION\tTENANT\tADDRESS\tHOW TO GET IN")
 	for _, m := range s.Machines {

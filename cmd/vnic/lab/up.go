@@ -16,6 +16,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/files"
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
@@ -49,7 +50,7 @@ func up(ctx context.Context, arg string, changes []string, paused string, out *p
 	// Everything that can be wrong with the file is said before anything is made.
 	p, err := newPlan(l, &state{Source: source, Folder: folderOf})
 	if err == nil {
-		err = p.checkGuests()
+		err = errors.Join(p.checkEtcd(), p.checkGuests())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lab %s:\n%w", arg, err)
@@ -98,13 +99,15 @@ func (b *builder) build(ctx context.Context) error {
 	if err == nil {
 		err = b.network()
 	}
-	if err == nil {
+	if err == nil && b.etcd != nil {
+		err = b.startFleet(ctx)
+	} else if err == nil {
 		err = b.identities()
 	}
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(folder(b.Name), labFile), b.text); err != nil {
+	if err := files.Replace(filepath.Join(folder(b.Name), labFile), b.text, 0o644); err != nil {
 		return err
 	}
 	if err := b.startNICs(ctx, restart); err != nil {
@@ -141,6 +144,9 @@ func (b *builder) runExec(ctx context.Context) error {
 // plan has not. It returns the hosts whose NICs are to be started.
 func (b *builder) clear() (restart []*host, err error) {
 	want := map[string]string{b.Name: b.fabricShape()}
+	if b.etcd != nil {
+		want[b.etcd.Space()] = b.etcd.shape()
+	}
 	for _, h := range b.hosts {
 		want[h.Space()] = h.shape()
 		for _, m := range h.Machines {
@@ -151,10 +157,11 @@ func (b *builder) clear() (restart []*host, err error) {
 	}
 	there := spaces(b.Name)
 	whole := func(name string) bool { return slices.Contains(there, name) && b.state.Made[name] == want[name] }
-	if !whole(b.Name) {
-		for _, h := range b.hosts { // its cable is gone, too
+	if !whole(b.Name) { // the cables of hosts are gone, too, and that of etcd
+		for _, h := range b.hosts {
 			b.state.Made[h.Space()] = ""
 		}
+		b.state.Made[space(b.Name, labfile.DirectoryEtcd)] = ""
 	}
 	for _, h := range b.hosts {
 		text, err := os.ReadFile(h.Config())
@@ -197,6 +204,10 @@ func (b *builder) sweep() error {
 			err = errors.Join(err, os.RemoveAll(f))
 		}
 	}
+	if b.etcd == nil {
+		b.state.Admitted = nil
+		err = errors.Join(err, os.RemoveAll((&etcd{b.Lab}).Folder()))
+	}
 	return err
 }
 
@@ -224,6 +235,11 @@ func (b *builder) network() error {
 	}
 	if _, err := make(b.Name, b.fabricShape(), b.fabric); err != nil {
 		return err
+	}
+	if b.etcd != nil {
+		if _, err := make(b.etcd.Space(), b.etcd.shape(), b.etcd.makeNetwork); err != nil {
+			return err
+		}
 	}
 	hosts, machines := 0, 0
 	for _, h := range b.hosts {
@@ -288,7 +304,7 @@ func (b *builder) identities() error {
 // lab has reached its peers.
 func (b *builder) startNICs(ctx context.Context, hosts []*host) error {
 	for _, h := range hosts {
-		if err := replaceFile(h.Config(), []byte(h.text)); err != nil {
+		if err := files.Replace(h.Config(), []byte(h.text), 0o644); err != nil {
 			return err
 		}
 		out, log, err := logTo(h.Space(), "watch", h.Log())
@@ -337,8 +353,12 @@ func (b *builder) ready(ctx context.Context, h *host) error {
 		}()
 	}
 	_, err := control.NewClient(h.Control()).Wait(ctx, func(n control.NIC) error {
-		for _, p := range n.Peers {
-			if !p.Up || p.Functions == 0 {
+		for _, want := range h.Peers {
+			at := slices.IndexFunc(n.Peers, func(p control.Peer) bool { return p.Name == want.Name })
+			if at < 0 {
+				return fmt.Errorf("peer %s is not known yet", want.Name)
+			}
+			if p := &n.Peers[at]; !p.Up || p.Functions == 0 {
 				return fmt.Errorf("peer %s is down: %s", p.Name, p.Note)
 			}
 		}

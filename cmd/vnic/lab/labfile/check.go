@@ -35,7 +35,7 @@ var (
 // written are the keys of a NIC's configuration that the lab writes itself.
 var written = []string{
 	"nic.host", "nic.name", "control", "uplink.type", "uplink.listen", "uplink.backend", "uplink.name", "uplink.bridge", "uplink.mtu", "uplink.mac", "uplink.address",
-	"uplink.impair", "cm", "peers", "tenants", "functions", "attach",
+	"uplink.impair", "cm", "peers", "directory", "tenants", "functions", "attach",
 }
 
 // checker finds what is wrong with the values of a lab. Names refer to what was checked before.
@@ -47,6 +47,7 @@ type checker struct {
 func (c *checker) checkLab() {
 	l := c.lab
 	c.name("name", l.Name, maxLabName)
+	c.oneOf("directory", l.Directory, DirectoryStatic, DirectoryEtcd)
 	c.config("defaults.config", &l.Defaults.Config)
 	c.hosts()
 	c.links()
@@ -69,6 +70,14 @@ func (c *checker) name(path, name string, most int) {
 	}
 }
 
+// place checks the name of a host or machine.
+func (c *checker) place(path, name string) {
+	c.name(path, name, maxName)
+	if name == DirectoryEtcd && c.lab.Directory == DirectoryEtcd {
+		c.add(path, "etcd is the name of the directory", "use another one")
+	}
+}
+
 func (c *checker) hosts() {
 	l := c.lab
 	switch {
@@ -79,7 +88,7 @@ func (c *checker) hosts() {
 	}
 	for i := range l.Hosts {
 		h := &l.Hosts[i]
-		c.name("hosts."+h.Name, h.Name, maxName)
+		c.place("hosts."+h.Name, h.Name)
 		c.config("hosts."+h.Name+".config", &h.Config)
 		c.oneOf("hosts."+h.Name+".uplink", h.Uplink, config.UplinkTAP, config.UplinkUDP)
 	}
@@ -152,6 +161,9 @@ func (c *checker) links() {
 			c.impairment(p, e.Impairment)
 		}
 	}
+	if c.lab.Directory == DirectoryEtcd && len(c.lab.Links) > 1 {
+		c.add("links", fmt.Sprintf("%d links, and the hosts of a fleet and its etcd reach each other", len(c.lab.Links)), "put all hosts in one link, or leave directory out")
+	}
 	for _, h := range c.lab.Hosts {
 		if at[h.Name] == "" {
 			c.add("links", fmt.Sprintf("host %s is at no link", h.Name), "name it in the endpoints of one, or leave links out: all hosts are then on one switch")
@@ -207,7 +219,7 @@ func (c *checker) machines() {
 	taken, count := map[place]string{}, map[string]int{}
 	for _, m := range c.lab.Machines {
 		path := "machines." + m.Name
-		c.name(path, m.Name, maxName)
+		c.place(path, m.Name)
 		if c.isHost(m.Name) {
 			c.add(path, fmt.Sprintf("%s is the name of a host, too", m.Name), "use another one")
 		}
@@ -334,7 +346,7 @@ func (c *checker) command(path string, words []string) {
 	switch {
 	case len(words) < 2:
 		c.add(path, "no machine with a command", "write where it runs and what, as [red1, ping, -c1, red2]")
-	case !c.isHost(words[0]) && !c.isMachine(words[0]):
+	case !c.isHost(words[0]) && !c.isMachine(words[0]) && (words[0] != DirectoryEtcd || c.lab.Directory != DirectoryEtcd):
 		c.add(path+"[0]", fmt.Sprintf("there is no machine or host %.100q", words[0]), c.known("machines"))
 	}
 }

@@ -21,14 +21,21 @@ import (
 
 // Lab is the content of a lab's file.
 type Lab struct {
-	Name     string    `yaml:"name"`
-	Defaults Defaults  `yaml:"defaults"`
-	Hosts    []Host    `yaml:"hosts"`
-	Links    []Link    `yaml:"links"`
-	Tenants  []Tenant  `yaml:"tenants"`
-	Machines []Machine `yaml:"machines"`
-	Validate []Check   `yaml:"validate"`
+	Name      string    `yaml:"name"`
+	Directory string    `yaml:"directory"` // where NICs have their peers from: DirectoryStatic (default) or DirectoryEtcd
+	Defaults  Defaults  `yaml:"defaults"`
+	Hosts     []Host    `yaml:"hosts"`
+	Links     []Link    `yaml:"links"`
+	Tenants   []Tenant  `yaml:"tenants"`
+	Machines  []Machine `yaml:"machines"`
+	Validate  []Check   `yaml:"validate"`
 }
+
+// Directories of a lab.
+const (
+	DirectoryStatic = "static" // each NIC's configuration lists its peers
+	DirectoryEtcd   = "etcd"   // the hosts are a fleet; their etcd goes by this name, as hosts do by theirs
+)
 
 // Defaults is what all hosts have in common.
 type Defaults struct {
@@ -248,6 +255,7 @@ func Parse(text []byte) (*Lab, error) {
 }
 
 func (l *Lab) setDefaults() {
+	l.Directory = cmp.Or(l.Directory, DirectoryStatic)
 	for i := range l.Hosts {
 		l.Hosts[i].Uplink = cmp.Or(l.Hosts[i].Uplink, l.Defaults.Uplink, config.UplinkTAP)
 	}
