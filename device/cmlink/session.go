@@ -56,7 +56,7 @@ func (s *session) put(msg []byte, room int) bool {
 		return false
 	}
 	s.queue = append(s.queue, msg)
-	s.rouse()
+	s.notify()
 	return true
 }
 
@@ -65,10 +65,10 @@ func (s *session) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.finishing = true
-	s.rouse()
+	s.notify()
 }
 
-func (s *session) rouse() {
+func (s *session) notify() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -88,7 +88,7 @@ func (s *session) take(b []byte) (_ []byte, n int, last bool) {
 		s.queue = nil
 		return b, n, s.finishing
 	}
-	s.rouse()
+	s.notify()
 	return b, n, false
 }
 

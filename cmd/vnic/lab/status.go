@@ -53,6 +53,10 @@ type (
 	}
 )
 
+// answerTime is how long a NIC that runs has to answer on a busy machine. One that does not run refuses
+// at once.
+const answerTime = 10 * time.Second
+
 // statusOf asks the NICs of a lab.
 func statusOf(ctx context.Context, name string) labStatus {
 	p, err := open(name)
@@ -68,7 +72,7 @@ func statusOf(ctx context.Context, name string) labStatus {
 			Name: h.Name, Number: h.ID(), State: "down", Peers: len(h.Peers), Link: h.Link.Name, Address: h.Underlay(),
 			Control: h.Control(), Config: h.Config(), Netns: h.Space(), Machines: len(h.Machines),
 		}
-		asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+		asking, cancel := context.WithTimeout(ctx, answerTime)
 		client := control.NewClient(h.Control())
 		n, err := client.NIC(asking)
 		var functions []control.Function
@@ -106,10 +110,8 @@ func (m *machine) status(nic string, functions []control.Function) machineStatus
 			s.State = "off"
 		}
 	}
-	for _, f := range functions {
-		if f.ID == fmt.Sprintf("h%d.%s", m.host.ID(), s.Function) && f.Attached != "" {
-			s.State = "attached"
-		}
+	if f := m.functionAmong(functions); f != nil && f.Attached != "" {
+		s.State = "attached"
 	}
 	return s
 }
@@ -120,6 +122,17 @@ func orDash(pid int) string {
 		return "-"
 	}
 	return strconv.Itoa(pid)
+}
+
+// functionAmong returns the machine's function among those of its NIC; nil: it is not there.
+func (m *machine) functionAmong(functions []control.Function) *control.Function {
+	id := fmt.Sprintf("h%d.pf0.vf%d", m.host.ID(), m.VF)
+	for i := range functions {
+		if functions[i].ID == id {
+			return &functions[i]
+		}
+	}
+	return nil
 }
 
 func (s labStatus) print(w io.Writer) {

@@ -213,7 +213,7 @@ func (b *builder) sweep() error {
 
 // answers returns the state of a host's NIC, if it runs.
 func answers(h *host) (n control.NIC, ok bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
 	n, err := control.NewClient(h.Control()).NIC(ctx)
 	return n, err == nil
@@ -338,7 +338,8 @@ func (b *builder) startNICs(ctx context.Context, hosts []*host) error {
 	return nil
 }
 
-// ready waits until a NIC has reached its peers and knows their functions.
+// ready waits until a NIC has reached its peers and knows their functions, and its services take
+// connections.
 func (b *builder) ready(ctx context.Context, h *host) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -352,7 +353,8 @@ func (b *builder) ready(ctx context.Context, h *host) error {
 			}
 		}()
 	}
-	_, err := control.NewClient(h.Control()).Wait(ctx, func(n control.NIC) error {
+	client := control.NewClient(h.Control())
+	_, err := client.Wait(ctx, func(n control.NIC) error {
 		for _, want := range h.Peers {
 			at := slices.IndexFunc(n.Peers, func(p control.Peer) bool { return p.Name == want.Name })
 			if at < 0 {
@@ -362,7 +364,7 @@ func (b *builder) ready(ctx context.Context, h *host) error {
 				return fmt.Errorf("peer %s is down: %s", p.Name, p.Note)
 			}
 		}
-		return nil
+		return h.serves(ctx, client)
 	}, nil)
 	if err == nil {
 		return nil
@@ -371,6 +373,24 @@ func (b *builder) ready(ctx context.Context, h *host) error {
 		err = cause
 	}
 	return fmt.Errorf("the NIC of host %s: %w\n%s", h.Name, err, lastLines(h.Log()))
+}
+
+// serves returns nil if the services of a host's NIC take connections, which they do before they have a
+// queue pair.
+func (h *host) serves(ctx context.Context, client *control.Client) error {
+	if !slices.ContainsFunc(h.Machines, func(m *machine) bool { return m.Service != "" }) {
+		return nil
+	}
+	functions, err := client.Functions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range h.Machines {
+		if f := m.functionAmong(functions); m.Service != "" && (f == nil || f.QPs == 0) {
+			return fmt.Errorf("the service of %s has not begun", m.Name)
+		}
+	}
+	return nil
 }
 
 // setAddresses gives the ports of a host's machines their addresses; guests ask by DHCP.

@@ -206,11 +206,12 @@ func (s Service) serve(ctx context.Context, dial dialer, log *slog.Logger) (err 
 		v.running.Wait()
 		err = errors.Join(err, dev.Close())
 	}()
-	if err := v.prepare(ctx); err != nil {
-		return err
-	}
+	// Who sees its queue pair can connect to it: it listens before.
 	l, err := dev.Listen(ctx, Number)
 	if err != nil {
+		return err
+	}
+	if err := v.prepare(ctx); err != nil {
 		return err
 	}
 	log.Info("serving", "gid", dev.GID(), "number", Number, "datagram_qp", fmt.Sprintf("%#x", v.ud.qp.Num()))
