@@ -422,9 +422,10 @@ func (f *fleet) counters(to control.Counters) {
 }
 
 // Directory describes where the NIC's peers come from. It implements control.Provider.
-func (n *NIC) Directory(context.Context) (control.Directory, error) {
+func (n *NIC) Directory(ctx context.Context) (control.Directory, error) {
 	if n.fleet == nil {
-		return control.Directory{Kind: "static", Peers: len(n.cfg.Peers), Refused: []control.Refusal{}, Problems: []string{}}, nil
+		list, err := n.Peers(ctx)
+		return control.Directory{Kind: "static", Peers: len(list), Refused: []control.Refusal{}, Problems: []string{}}, err
 	}
 	return n.fleet.status(), nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
+	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
@@ -109,6 +110,33 @@ func TestFunctionsMayTakeWhatOthersGiveUp(t *testing.T) {
 	}))
 	if got != [2]netip.Addr{netip.MustParseAddr("192.168.100.12"), netip.MustParseAddr("192.168.100.77")} {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestPeersAreCountedAsTheyAre: also what an operator or a reload has changed since the start.
+func TestPeersAreCountedAsTheyAre(t *testing.T) {
+	w := newWorld(t)
+	n := w.nics[0]
+	count := func() int {
+		d, err := n.Directory(t.Context())
+		must(t, err)
+		if d.Kind != "static" {
+			t.Errorf("%+v", d)
+		}
+		return d.Peers
+	}
+	was := count()
+	_, err := n.ChangePeer(t.Context(), control.PeerChange{Action: "remove", Name: n.cfg.Peers[0].Name})
+	must(t, err)
+	if is := count(); is != was-1 {
+		t.Errorf("%d peers after one of %d was removed", is, was)
+	}
+	must(t, n.Reconfigure(w.edited(0, func(c *config.Config) {
+		c.Peers = append(c.Peers, config.Peer{Name: "new", Underlay: c.Peers[0].Underlay, CM: c.Peers[0].CM, Tenants: c.Peers[0].Tenants})
+		c.Peers[len(c.Peers)-1].Complete()
+	})))
+	if is := count(); is != was {
+		t.Errorf("%d peers after the file named one more than %d", is, was-1)
 	}
 }
 

@@ -18,7 +18,7 @@ type Config struct {
 	Falcon    Falcon     `yaml:"falcon" doc:"timing and sizes of the transport"`
 	PSP       PSP        `yaml:"psp" doc:"encryption of packets between NICs"`
 	CM        CM         `yaml:"cm" doc:"how peers agree on connections and keys"`
-	Peers     []Peer     `yaml:"peers" doc:"the other NICs"`
+	Peers     []Peer     `yaml:"peers" doc:"the other NICs, as far as directory does not tell of them"`
 	Directory Directory  `yaml:"directory" doc:"where further peers come from (docs/fleet.md); peers alone when left out"`
 	Tenants   []Tenant   `yaml:"tenants" doc:"virtual networks as the ports of their functions see them; a tenant that is left out has the defaults"`
 	Credits   CreditTree `yaml:"credits" doc:"packet resources (Falcon §8.2.3), counted in packets and in cells of 128 bytes"`

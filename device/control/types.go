@@ -130,7 +130,7 @@ type Peer struct {
 }
 
 // Directory is the answer of GET /v1/directory: where the NIC's peers come from besides its
-// configuration, and how that goes. With the kind "static" they come from there alone.
+// configuration, and how that goes. With the kind "static" they come from there and from operators alone.
 type Directory struct {
 	Kind        string    `json:"kind"` // "etcd" or "static"
 	Name        string    `json:"name,omitempty"`

@@ -17,10 +17,13 @@ import (
 )
 
 // Peers holds the NICs that this one may talk to: who they are, where, and what they may have. It is
-// the one place that changes that, while the NIC runs; everybody else who needs a part of it is told.
+// the seam between where peers come from and all that uses them. Whoever has something to say about
+// peers makes a whole list of it, and Peers finds what was added, changed and removed:
 //
-//	configuration, operator ─▶ Set, Add, Change, Remove
-//	       │ checked against everything first, then
+//	configuration: what differs in the file that was read again (Reload, together with functions)
+//	operator:      one peer added, set or removed (operate)
+//	directory:     what a fleet's etcd says, beside the others (follow)
+//	       │ the list is checked against everything first, then set
 //	       ├─▶ functions.Registry  which tenants are told to whom, and which addresses are theirs
 //	       ├─▶ cm.Manager          connections, keys, claims to addresses
 //	       ├─▶ shards, by orders   where packets to a peer go

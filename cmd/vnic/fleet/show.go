@@ -176,7 +176,7 @@ its record is there, which claims of hosts it does not believe, and what it coul
 
 func printStatus(w io.Writer, d *control.Directory) {
 	if d.Kind != "etcd" {
-		fmt.Fprintf(w, "no fleet: the %d peers are those of the configuration\n", d.Peers)
+		fmt.Fprintf(w, "no fleet: the %d peers are those of the configuration and of vnic peer\n", d.Peers)
 		return
 	}
 	since := (time.Duration(d.SinceMS) * time.Millisecond).Round(time.Second)
