@@ -248,6 +248,59 @@ func TestAbort(t *testing.T) {
 	}
 }
 
+// TestAPathThatShrinksEndsConnectionsWithLongerPackets: when the network carries shorter packets than
+// before, connections go on with such, unless a longer packet is not acknowledged: they end for that
+// reason, at the end that cannot send it again.
+func TestAPathThatShrinksEndsConnectionsWithLongerPackets(t *testing.T) {
+	const long, short = 1000, 400
+	for what, c := range map[string]struct {
+		begin func(p *pair)
+		ends  [2]bool
+	}{
+		"nothing is in flight":         {func(*pair) {}, [2]bool{}},
+		"short packets are in flight":  {func(p *pair) { p.push(p.a, short, 1); p.pull(p.a, short, 2) }, [2]bool{}},
+		"a long push is in flight":     {func(p *pair) { p.push(p.a, long, 1) }, [2]bool{true, false}},
+		"a long response is in flight": {func(p *pair) { p.pull(p.a, long, 1) }, [2]bool{false, true}},
+	} {
+		p := newPair(t)
+		carries := long
+		p.Filter = func(_ int, b []byte) sim.Verdict { return sim.Verdict{Drop: len(b) > carries+wire.MaxHeaderLen} }
+		p.push(p.a, long, 100)
+		p.run(5 * ms)
+		carries = short
+		c.begin(p)
+		p.run(2 * ms)
+		for i, conn := range []*falcon.Conn{p.a, p.b} {
+			conn.Limit(short)
+			p.run(us)
+			if got := p.events(i, falcon.EvLimit); len(got) != 1 || got[0].Length != short {
+				t.Errorf("%s: node %d is told %v", what, i, got)
+			}
+		}
+		p.run(2 * ms) // longer than an RTO
+		for i := range p.Nodes {
+			got := p.events(i, falcon.EvClosed)
+			if ended := len(got) > 0; ended != c.ends[i] || ended && (got[0].Reason != falcon.CloseMTU || got[0].Code != falcon.CmplDeadConn) {
+				t.Errorf("%s: node %d: %+v", what, i, got)
+			}
+		}
+		if c.ends != [2]bool{} {
+			continue
+		}
+		p.push(p.a, short, 3)
+		p.pull(p.b, short, 4)
+		p.run(5 * ms)
+		carries = long
+		p.a.Limit(long)
+		p.push(p.a, long, 5)
+		p.run(5 * ms)
+		if n := len(p.events(0, falcon.EvPushDone)) + len(p.events(0, falcon.EvPullDone)) + len(p.events(1, falcon.EvPullDone)); n < 4 {
+			t.Errorf("%s: %d transactions are done", what, n)
+		}
+		p.wantIdle()
+	}
+}
+
 // TestFailureStaysOnItsConnection: one connection of two engines is cut off and dies. Its
 // neighbour, which shares their credits, contexts and cells, is not affected.
 func TestFailureStaysOnItsConnection(t *testing.T) {

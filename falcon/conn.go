@@ -51,6 +51,7 @@ type Conn struct {
 
 	closed            bool
 	draining, drained bool
+	limit             uint16 // largest ULP part that the network carries (Limit); 0: the MTU
 
 	cfg ConnConfig
 
@@ -156,6 +157,18 @@ func (c *Conn) Abort(now Time, reason CloseReason) {
 	if !c.closed {
 		c.shutdown(CmplDeadConn, reason)
 	}
+}
+
+// Limit says that the network carries no packet to the peer with more than mtu bytes of ULP headers and
+// data, which may be less than the MTU of the connection, and may be more than before. EvLimit tells the
+// ULP. What it sends from then on should be as short; a longer packet that it began before cannot be made
+// shorter. If one of these has to be sent again, the connection ends with CloseMTU.
+func (c *Conn) Limit(mtu int) {
+	if mtu = min(max(mtu, 1), MaxMTU); c.closed || int(c.limit) == mtu {
+		return
+	}
+	c.limit = uint16(mtu)
+	c.emit(EvLimit).ev.Length = mtu
 }
 
 // Drain lets the connection finish the transactions in progress. From now on Push and Pull fail

@@ -77,6 +77,9 @@ const (
 	// although the window is one packet or less. The path is longer than the target, or too many
 	// flows share a port. It is sent once, until the condition ends and begins again.
 	EvLongPath
+	// EvLimit reports what Limit was told: Length is the most bytes of ULP headers and data that the
+	// network carries in one packet.
+	EvLimit
 )
 
 // String names the event.
@@ -102,6 +105,8 @@ func (k EventKind) String() string {
 		return "drained"
 	case EvLongPath:
 		return "long path"
+	case EvLimit:
+		return "limit"
 	}
 	return "event " + strconv.Itoa(int(k))
 }
@@ -174,6 +179,7 @@ const (
 	ClosePeer                      // Abort: the peer ended it
 	CloseULP                       // Abort: the upper layer protocol was violated
 	CloseKeys                      // Abort: no security association is left
+	CloseMTU                       // the network no longer carries packets as long as one in flight
 
 	CloseReasons // number of reasons
 )
@@ -191,6 +197,8 @@ func (r CloseReason) String() string {
 		return "upper layer protocol violated"
 	case CloseKeys:
 		return "no security association"
+	case CloseMTU:
+		return "the network carries shorter packets than before"
 	}
 	return "reason " + strconv.Itoa(int(r))
 }

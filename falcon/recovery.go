@@ -121,6 +121,10 @@ func (f *flight) expired(now Time) {
 // onTimeout handles a packet in flight that was not acknowledged in time (Falcon §9.1.5, §11).
 func (f *flight) onTimeout(now Time, t *txn) {
 	f.conn.e.stats.TimeoutRetransmits++
+	if limit := int32(f.conn.limit); limit != 0 && t.length > limit && t.resync == 0 {
+		f.conn.shutdown(CmplDeadConn, CloseMTU)
+		return
+	}
 	if f.exhausted(now, t) {
 		return
 	}

@@ -45,6 +45,7 @@ type Table struct {
 	cfg      TableConfig
 	slots    []Slot
 	byID     map[uint32]uint32 // CIDs, by the connection manager's ids
+	limits   map[cm.PeerID]int // the most RDMA data in one packet that the network carries, where that is known
 	drains   drains
 	partings partings
 	ended    []Ended
@@ -52,7 +53,7 @@ type Table struct {
 
 // NewTable returns a table without connections.
 func NewTable(c TableConfig) *Table {
-	return &Table{cfg: c, slots: make([]Slot, c.Slots), byID: map[uint32]uint32{}}
+	return &Table{cfg: c, slots: make([]Slot, c.Slots), byID: map[uint32]uint32{}, limits: map[cm.PeerID]int{}}
 }
 
 // Find returns the slot of an open connection, or nil.
@@ -282,6 +283,9 @@ func (t *Table) Open(now falcon.Time, o *Opening) error {
 		delete(t.byID, o.Params.ID)
 		return err
 	}
+	if data, known := t.limits[s.Peer]; known && s.Keys != nil { // it may be news since the connection was agreed on
+		s.Conn.Limit(data + headers)
+	}
 	return nil
 }
 
@@ -293,6 +297,19 @@ func (t *Table) MovePeer(peer cm.PeerID, underlay netip.AddrPort) {
 		}
 	})
 }
+
+// LimitPath says how many bytes of RDMA data the network carries in one packet to a peer.
+func (t *Table) LimitPath(peer cm.PeerID, data int) {
+	t.limits[peer] = data
+	t.Each(func(s *Slot) {
+		if s.Peer == peer && s.Keys != nil {
+			s.Conn.Limit(data + headers)
+		}
+	})
+}
+
+// ForgetPeer drops what is known of a peer that is gone.
+func (t *Table) ForgetPeer(peer cm.PeerID) { delete(t.limits, peer) }
 
 // openSealed opens a connection with another NIC.
 func (t *Table) openSealed(now falcon.Time, s *Slot, o *Opening) error {

@@ -29,6 +29,8 @@ type Orders interface {
 	SetPeer(peer cm.PeerID, name string, underlay netip.AddrPort, anywhere bool)
 	// RemovePeer drops what is left of a peer that is gone.
 	RemovePeer(peer cm.PeerID)
+	// LimitPath says how many bytes of RDMA data the network carries in one packet to a peer.
+	LimitPath(peer cm.PeerID, data int)
 	// PeerPorts reports that the routes to a peer's ports have changed.
 	PeerPorts(now vtime.Time, peer cm.PeerID)
 	// Resolve asks for the link address of an underlay address that packets will probably go to

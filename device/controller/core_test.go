@@ -53,6 +53,8 @@ func (s *side) RemovePeer(peer cm.PeerID) {
 	delete(s.names, peer)
 }
 
+func (s *side) LimitPath(peer cm.PeerID, data int) { s.say("%d bytes to %s", data, s.names[peer]) }
+
 func (s *side) VF(_ vtime.Time, id pfvf.ID) abi.VFHandler     { s.say("look at %s", id); return nil }
 func (s *side) Reset(_ vtime.Time, id pfvf.ID) bool           { s.say("reset %s", id); return s.is }
 func (s *side) ResetVFs(_ vtime.Time, pf pfvf.ID)             { s.say("reset VFs of %s", pf) }

@@ -14,7 +14,7 @@ import (
 // A switch or cable with a smaller MTU than uplink.mtu drops long packets and tells nobody. The core
 // finds the longest packet that reaches each peer by probes (package pathmtu). If that is shorter
 // than uplink.mtu, plain IP to the peer is cut or refused by that length, new connections have a
-// smaller MTU, and the log and `vnic show nic` say so.
+// smaller MTU, those that are there send shorter packets, and the log and `vnic show nic` say so.
 
 // probeTogether is the least time between two looks at all paths, of which there may be thousands. The
 // search of one path goes on at each answer.
@@ -85,7 +85,7 @@ func (k *Core) showAlive(now vtime.Time) {
 		a.due = now + min(a.every, 1e9)
 		a.first--
 	}
-	for _, peer := range k.Peers.sorted() {
+	for _, peer := range k.Peers.sorted {
 		if tenant, shared := k.Manager.CM.SharedTenant(peer.ID); shared {
 			id := peer.ID
 			k.clients[0].tell(func(to Orders, now vtime.Time) {
@@ -101,7 +101,7 @@ func (k *Core) probe(now vtime.Time) {
 		return
 	}
 	k.paths.due, k.paths.next = vtime.Never, now+probeTogether
-	for _, peer := range k.Peers.sorted() {
+	for _, peer := range k.Peers.sorted {
 		if peer.path.prober != nil {
 			k.probePeer(now, peer)
 		}
@@ -155,10 +155,12 @@ func (k *Core) pathKnown(now vtime.Time, peer *Peer) {
 		return
 	}
 	p.told = mtu
-	k.Manager.CM.LimitMTU(peer.ID, conn.PathULP(k.cfg.NIC.RDMADataFor(mtu)))
+	id, data := peer.ID, k.cfg.NIC.RDMADataFor(mtu)
+	k.Manager.CM.LimitMTU(id, conn.PathULP(data))
+	k.all(func(to Orders, _ vtime.Time) { to.LimitPath(id, data) })
 	k.portsChanged(now, peer.ID)
 	if mtu < most {
-		k.cfg.Log(now, slog.LevelWarn, "the network carries shorter packets to a peer than uplink.mtu says: plain IP and new connections keep to that",
+		k.cfg.Log(now, slog.LevelWarn, "the network carries shorter packets to a peer than uplink.mtu says: plain IP and connections keep to that",
 			"peer", peer.Name, "mtu", mtu, "uplink.mtu", most)
 	} else {
 		k.cfg.Log(now, slog.LevelInfo, "the network carries packets of uplink.mtu to a peer again", "peer", peer.Name, "mtu", mtu)

@@ -38,6 +38,7 @@ type Peers struct {
 	core   *Core
 	list   []config.Peer // in the order of the configuration
 	byName map[string]*Peer
+	sorted []*Peer // by name, numbers first
 	byID   map[cm.PeerID]*Peer
 	last   cm.PeerID
 
@@ -249,6 +250,8 @@ func (p *Peers) add(c *config.Peer) error {
 	}
 	peer.Mail = p.core.newMail(peer.ID)
 	p.byName[peer.Name], p.byID[peer.ID] = peer, peer
+	at, _ := slices.BinarySearchFunc(p.sorted, peer, (*Peer).compare)
+	p.sorted = slices.Insert(p.sorted, at, peer)
 	p.tell(peer)
 	return nil
 }
@@ -276,6 +279,8 @@ func (p *Peers) remove(now vtime.Time, peer *Peer) {
 	k.Manager.Run(now)
 	delete(p.byName, peer.Name)
 	delete(p.byID, peer.ID)
+	at, _ := slices.BinarySearchFunc(p.sorted, peer, (*Peer).compare)
+	p.sorted = slices.Delete(p.sorted, at, at+1)
 	for _, l := range k.clients {
 		l.tell(func(to Orders, _ vtime.Time) {
 			to.RemovePeer(peer.ID)
@@ -317,14 +322,7 @@ func (p *Peers) place(peer *Peer) {
 	p.core.all(func(to Orders, _ vtime.Time) { to.SetPeer(id, name, at, anywhere) })
 }
 
-// sorted returns the peers in the order of their names, numbers first.
-func (p *Peers) sorted() []*Peer {
-	list := make([]*Peer, 0, len(p.byID))
-	for _, peer := range p.byID {
-		list = append(list, peer)
-	}
-	slices.SortFunc(list, func(a, b *Peer) int {
-		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
-	})
-	return list
+// compare orders peers by their names, numbers first.
+func (p *Peer) compare(o *Peer) int {
+	return cmp.Or(cmp.Compare(len(p.Name), len(o.Name)), cmp.Compare(p.Name, o.Name))
 }

@@ -26,7 +26,7 @@ func (k *Core) DescribePeers(links Links) (list []control.Peer) {
 	for _, p := range k.Manager.CM.Peers() {
 		info[p.ID] = p
 	}
-	for _, peer := range k.Peers.sorted() {
+	for _, peer := range k.Peers.sorted {
 		p, identity := info[peer.ID], peer.Is.Identity
 		if identity == "" && domain != "" {
 			identity = cmlink.URI(domain, peer.Name)

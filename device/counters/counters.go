@@ -123,6 +123,7 @@ var OfFalcon = table[*falcon.Stats]{
 	counter("falcon.conns_failed", "Connections given up because the peer does not answer.", func(s *falcon.Stats) uint64 { return s.ConnsClosed[falcon.CloseResync] }),
 	counter("falcon.conns_left_by_peer", "Connections that the peer closed.", func(s *falcon.Stats) uint64 { return s.ConnsClosed[falcon.ClosePeer] }),
 	counter("falcon.conns_violated", "Connections that ended because the peer broke a rule.", func(s *falcon.Stats) uint64 { return s.ConnsClosed[falcon.CloseULP] }),
+	counter("falcon.conns_too_long", "Connections that ended because the network no longer carries packets as long as one in flight.", func(s *falcon.Stats) uint64 { return s.ConnsClosed[falcon.CloseMTU] }),
 	counter("falcon.conns_without_keys", "Connections that ended because no key was left to seal with.", func(s *falcon.Stats) uint64 { return s.ConnsClosed[falcon.CloseKeys] }),
 	counter("falcon.credit_errors", "Credits returned that were not taken: a defect of this program.", func(s *falcon.Stats) uint64 { return s.CreditErrors }),
 	counter("falcon.data_sent", "Data packets sent.", func(s *falcon.Stats) uint64 { return s.DataSent }),

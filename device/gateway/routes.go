@@ -367,7 +367,7 @@ func (n *network) claim(a netip.Addr, to Target) {
 	}
 	if to.Kind == ToPeer {
 		if n.byPeer[to.Peer]++; n.byPeer[to.Peer] == 1 {
-			n.listPeers()
+			n.listPeer(to.Peer)
 		}
 	}
 }
@@ -390,19 +390,29 @@ func (n *network) disclaim(a netip.Addr, to Target) {
 	if to.Kind == ToPeer {
 		if n.byPeer[to.Peer]--; n.byPeer[to.Peer] == 0 {
 			delete(n.byPeer, to.Peer)
-			n.listPeers()
+			n.unlistPeer(to.Peer)
 		}
 	}
 }
 
-func (n *network) listPeers() {
-	list := make([]cm.PeerID, 0, len(n.byPeer))
-	for h := range n.byPeer {
-		list = append(list, h)
-	}
-	slices.Sort(list)
+// listPeer adds a peer to those that have addresses in the network. Gateways read the list meanwhile, so
+// it is replaced, as by unlistPeer.
+func (n *network) listPeer(peer cm.PeerID) {
+	list := *n.peers.Load()
+	at, _ := slices.BinarySearch(list, peer)
+	list = slices.Concat(list[:at], []cm.PeerID{peer}, list[at:])
+	n.peers.Store(&list)
+}
+
+func (n *network) unlistPeer(peer cm.PeerID) {
+	list := *n.peers.Load()
+	at, _ := slices.BinarySearch(list, peer)
+	list = slices.Concat(list[:at], list[at+1:])
 	n.peers.Store(&list)
 }
 
 // reaches reports whether a peer has an address in the network.
-func (n *network) reaches(peer cm.PeerID) bool { return slices.Contains(*n.peers.Load(), peer) }
+func (n *network) reaches(peer cm.PeerID) bool {
+	_, has := slices.BinarySearch(*n.peers.Load(), peer)
+	return has
+}

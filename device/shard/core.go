@@ -134,7 +134,14 @@ func (o Orders) SetPeer(id cm.PeerID, name string, underlay netip.AddrPort, anyw
 func (o Orders) RemovePeer(id cm.PeerID) {
 	o.s.ordered(order{RemovePeer: &id})
 	o.s.plain.gw.Tunnels.RemovePeer(id)
+	o.s.falcon.table.ForgetPeer(id)
 	delete(o.s.peers, id)
+}
+
+// LimitPath says how many bytes of RDMA data the network carries in one packet to a peer.
+func (o Orders) LimitPath(id cm.PeerID, data int) {
+	o.s.ordered(order{LimitPath: &limitOrder{id, data}})
+	o.s.falcon.table.LimitPath(id, data)
 }
 
 // peerName returns the name of a peer, for people.

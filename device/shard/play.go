@@ -377,6 +377,8 @@ func (s *Shard) obey(now falcon.Time, o *order) {
 		to.SetPeer(o.SetPeer.Peer, o.SetPeer.Name, o.SetPeer.Underlay, o.SetPeer.Anywhere)
 	case o.RemovePeer != nil:
 		to.RemovePeer(*o.RemovePeer)
+	case o.LimitPath != nil:
+		to.LimitPath(o.LimitPath.Peer, o.LimitPath.Data)
 	case o.PeerPorts != nil:
 		to.PeerPorts(now, *o.PeerPorts)
 	case o.Resolve != nil:

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/devicetest"
 	"github.com/falcon-vnic/vnic/device/pathmtu"
+	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -70,44 +71,90 @@ func TestAFloodOfProbesIsAnsweredInPart(t *testing.T) {
 	}
 }
 
-// TestAnMTUThatShrinksCostsAPauseOfASecond checks that plain IP and RDMA whose packets have become
-// too long for the path go on within two seconds, RDMA on a new connection.
-func TestAnMTUThatShrinksCostsAPauseOfASecond(t *testing.T) {
+// TestConnectionsKeepToWhatThePathCarries: a connection that was made when the path carried longer
+// packets goes on with shorter ones, and with longer ones when the path carries these again.
+func TestConnectionsKeepToWhatThePathCarries(t *testing.T) {
 	eachShards(t, func(t *testing.T) {
-		for _, traffic := range []string{"plain IP", "RDMA"} {
-			carries := devicetest.MTU
-			v := newPortWorldWith(t, 1, func(_ int, c *config.Config) { c.Uplink.ProbeMTU = config.ProbeMTUAuto })
-			v.tap = func(_ int, frame []byte) []byte {
-				if len(frame) > carries+14 {
-					return nil
-				}
-				return frame
+		v, carries := newProbing(t)
+		*carries = devicetest.MTU
+		longest, tap := 0, v.tap
+		v.tap = func(nic int, frame []byte) []byte {
+			longest = max(longest, len(frame))
+			return tap(nic, frame)
+		}
+		v.idle(5e9)
+		a, b := pair(v)
+		for _, mtu := range []int{devicetest.MTU, 1500, 2600, 1300, devicetest.MTU} {
+			*carries = mtu
+			v.idle(45e9)
+			longest = 0
+			exchange(t, a, b, 20_000)
+			exchange(t, b, a, 20_000)
+			if longest > mtu+14 || longest < mtu/2 {
+				t.Errorf("over a path that carries %d bytes the longest frame has %d", mtu, longest)
 			}
+		}
+	})
+}
+
+// TestAConnectionEndsWithTheReasonThatItsPacketIsTooLong: a packet that was under way when the path's
+// MTU shrank cannot be made shorter. The end of the connection that has to send it again says so; work
+// fails, and both drivers see the connection end.
+func TestAConnectionEndsWithTheReasonThatItsPacketIsTooLong(t *testing.T) {
+	eachShards(t, func(t *testing.T) {
+		for op, nic := range map[abi.Opcode]int{abi.OpWrite: 0, abi.OpRead: 1} {
+			v, carries := newProbing(t)
+			*carries = devicetest.MTU
 			v.idle(5e9)
 			a, b := pair(v)
 			exchange(t, a, b, 5000)
-			carries = 1500
-			if traffic == "RDMA" {
-				a.send(abi.OpWrite, 0, 4096, b, 0)
-			}
+			*carries = 1500
 			begun := v.now
-			for v.pathMTUs()[0] != 1500 {
-				if v.now-begun > 2e9 {
-					t.Fatalf("%s: after two seconds the path's MTU is taken for %d", traffic, v.pathMTUs()[0])
-				}
-				if traffic == "plain IP" {
-					v.say(0, 0, host1, host2, 4000)
-				}
-				v.idle(20e6)
+			a.send(op, 0, 4096, b, 0)
+			if cqe := a.done(); cqe.Status == abi.WCSuccess {
+				t.Errorf("%v: completed over a path that does not carry it", op)
 			}
-			v.say(0, 0, host1, host2, 1400)
-			if got := v.received(1); len(got) != 1 {
-				t.Errorf("%s: %d frames", traffic, len(got))
+			a.event(abi.EventDisconnected)
+			b.event(abi.EventDisconnected)
+			if took := v.now - begun; took > 3e9 {
+				t.Errorf("%v: ended after %d ms", op, took/1e6)
+			}
+			if n := v.sum(nic, func(s *Shard) uint64 { return s.falcon.engine.Stats().ConnsClosed[falcon.CloseMTU] }); n != 1 {
+				t.Errorf("%v: %d connections ended for that reason at NIC %d", op, n, nic+1)
 			}
 			a.createQPAgain()
 			b.createQPAgain()
 			a.connectTo(b, 100)
 			exchange(t, a, b, 5000)
+		}
+	})
+}
+
+// TestAnMTUThatShrinksCostsAPauseOfASecond checks that plain IP whose packets have become too long for the
+// path goes on within two seconds.
+func TestAnMTUThatShrinksCostsAPauseOfASecond(t *testing.T) {
+	eachShards(t, func(t *testing.T) {
+		carries := devicetest.MTU
+		v := newPortWorldWith(t, 1, func(_ int, c *config.Config) { c.Uplink.ProbeMTU = config.ProbeMTUAuto })
+		v.tap = func(_ int, frame []byte) []byte {
+			if len(frame) > carries+14 {
+				return nil
+			}
+			return frame
+		}
+		v.idle(5e9)
+		carries = 1500
+		begun := v.now
+		for v.pathMTUs()[0] != 1500 {
+			if v.now-begun > 2e9 {
+				t.Fatalf("after two seconds the path's MTU is taken for %d", v.pathMTUs()[0])
+			}
+			v.say(0, 0, host1, host2, 4000)
+			v.idle(20e6)
+		}
+		v.say(0, 0, host1, host2, 1400)
+		if got := v.received(1); len(got) != 1 {
+			t.Errorf("%d frames", len(got))
 		}
 	})
 }

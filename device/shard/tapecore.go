@@ -256,6 +256,7 @@ type order struct {
 	ForgetKeys *cm.PeerID
 	SetPeer    *peerOrder
 	RemovePeer *cm.PeerID
+	LimitPath  *limitOrder
 	PeerPorts  *cm.PeerID
 	Resolve    *netip.AddrPort
 	Probe      *probeOrder
@@ -290,6 +291,11 @@ type peerOrder struct {
 	Name     string
 	Underlay netip.AddrPort
 	Anywhere bool
+}
+
+type limitOrder struct {
+	Peer cm.PeerID
+	Data int
 }
 
 type probeOrder struct {

@@ -58,7 +58,7 @@ func (d *directory) set(local []Endpoint) error {
 	for _, e := range local {
 		d.peers.self.tenants[e.Tenant] = true
 	}
-	for _, p := range d.peers.sorted() {
+	for _, p := range d.peers.all {
 		if p.up {
 			d.tell(p)
 		}
@@ -79,7 +79,7 @@ func (d *directory) seatsOf(local []Endpoint) (map[Address]seat, error) {
 		}
 		byAddress[a] = e.seat()
 	}
-	for _, p := range d.peers.byID {
+	for _, p := range d.peers.all {
 		if err := p.tellable(local); err != nil {
 			return nil, err
 		}
@@ -416,7 +416,7 @@ func (b *portBook) set(local []PortAddress) error {
 		return err
 	}
 	b.ports = slices.Clone(local)
-	for _, p := range b.peers.sorted() {
+	for _, p := range b.peers.all {
 		if p.up {
 			b.tell(p)
 		}
@@ -431,7 +431,7 @@ func (b *portBook) checkPorts(local []PortAddress) error {
 			return fmt.Errorf("cm: port of function %#06x, which is not of host %d: %w", e.Function, b.peers.self.host, ErrInvalid)
 		}
 	}
-	for _, p := range b.peers.byID {
+	for _, p := range b.peers.all {
 		if err := p.portsTellable(local); err != nil {
 			return err
 		}

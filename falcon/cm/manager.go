@@ -401,7 +401,7 @@ func (m *Manager) AddPeer(c Peer) error {
 	if err := m.tellable(p); err != nil {
 		return err
 	}
-	m.peers.byID[c.ID] = p
+	m.peers.add(p)
 	return nil
 }
 
@@ -448,7 +448,7 @@ func (m *Manager) Review(now Time) {
 			_ = m.shake.end(now, c, evDisconnect, args{reason: reason, tell: reason})
 		}
 	}
-	for _, p := range m.peers.sorted() {
+	for _, p := range m.peers.all {
 		m.dir.learn(p, p.said.functions)
 		if len(p.said.ports) > 0 || len(m.ports.claims.of[p]) > 0 {
 			m.ports.learn(p, p.said.ports)
@@ -474,7 +474,7 @@ func (m *Manager) RemovePeer(now Time, id PeerID) {
 	m.dir.learn(p, nil)
 	m.ports.learn(p, nil)
 	p.up, p.ready = false, false
-	delete(m.peers.byID, id)
+	m.peers.remove(p)
 }
 
 // PeerOf returns a peer, with the host that it said if none was given, and whether its link is up;
@@ -548,7 +548,7 @@ type PeerInfo struct {
 // Peers lists the peers in order of their IDs.
 func (m *Manager) Peers() []PeerInfo {
 	var s []PeerInfo
-	for _, p := range m.peers.sorted() {
+	for _, p := range m.peers.all {
 		i := PeerInfo{Peer: p.Peer, Up: p.ready, Speaks: p.speaks, Connections: p.conns, Functions: p.refused.functions, Ports: p.refused.ports}
 		i.Host = p.host
 		for _, e := range m.dir.endpoints {
@@ -591,7 +591,7 @@ func (b *outbox) next(o *Output) bool {
 	b.list[b.read] = Output{}
 	b.read++
 	if b.read == len(b.list) {
-		if cap(b.list) > 1024 {
+		if cap(b.list) > max(1024, 4*b.read) { // it was longer before, which will hardly be again
 			b.list = nil
 		}
 		b.list, b.read = b.list[:0], 0

@@ -86,6 +86,7 @@ func (p *peer) compare(o *peer) int { return cmp.Compare(p.ID, o.ID) }
 // peers holds the NICs that this one may talk to.
 type peers struct {
 	byID map[PeerID]*peer
+	all  []*peer          // in the order of their IDs, so that a run can be replayed
 	self *peer            // this NIC, for connections between its own functions
 	ours map[Address]bool // addresses that functions of this NIC have, in service or not
 }
@@ -104,14 +105,16 @@ func (s *peers) of(id PeerID) *peer {
 	return s.byID[id]
 }
 
-// sorted returns the peers in order of their IDs, so that a run can be replayed.
-func (s *peers) sorted() []*peer {
-	list := make([]*peer, 0, len(s.byID))
-	for _, p := range s.byID {
-		list = append(list, p)
-	}
-	slices.SortFunc(list, (*peer).compare)
-	return list
+func (s *peers) add(p *peer) {
+	s.byID[p.ID] = p
+	at, _ := slices.BinarySearchFunc(s.all, p, (*peer).compare)
+	s.all = slices.Insert(s.all, at, p)
+}
+
+func (s *peers) remove(p *peer) {
+	delete(s.byID, p.ID)
+	at, _ := slices.BinarySearchFunc(s.all, p, (*peer).compare)
+	s.all = slices.Delete(s.all, at, at+1)
 }
 
 // Shares divides a table among its holders. Each holder may have a multiple of the number of free

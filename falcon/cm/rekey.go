@@ -91,15 +91,10 @@ func (r *rekeying) ask(p *peer) {
 // that are ready.
 func (r *rekeying) askAgain(now Time) {
 	list := r.soon
-	if r.soon = nil; now >= r.again {
-		r.again = math.MaxInt64
-		for _, p := range r.peers.byID {
-			if !p.asked && p.ready && len(p.rekeys)+len(p.wants) > 0 {
-				list = append(list, p)
-			}
-		}
-	}
 	slices.SortFunc(list, (*peer).compare)
+	if r.soon = nil; now >= r.again {
+		r.again, list = math.MaxInt64, r.peers.all
+	}
 	for _, p := range list {
 		p.asked = false
 		if !p.ready || len(p.rekeys)+len(p.wants) == 0 {

@@ -29,7 +29,8 @@ type end struct {
 	pipe    Pipe
 	falcon  *falcon.Conn // the pipe, unless the connection is inside the NIC
 	ordered bool
-	segment int       // maximum of data bytes in one packet
+	segment int       // maximum of data bytes in one packet, as agreed
+	fits    int       // maximum that the network carries, at most segment
 	service ib.Opcode // of the opcodes
 	terms   transport.Terms
 	user    transport.Endpoint // nil: the queue pair has detached
@@ -58,7 +59,7 @@ func (c *Conn) Attach(t *transport.Terms) (segment int, ok bool) {
 	if c.attached || segment < leastSegment || t.Peer > ib.QPNMask || t.Unreliable && !x.ordered {
 		return 0, false
 	}
-	c.attached, x.segment, x.terms, x.user, x.account = true, segment, *t, t.Endpoint, t.Account
+	c.attached, x.segment, x.fits, x.terms, x.user, x.account = true, segment, segment, *t, t.Endpoint, t.Account
 	x.notes = transport.Notes{Account: t.Account, QPN: t.QPN, Conn: c.ID()}
 	x.notes.Wire, x.notes.Flags = traced(x.falcon != nil)
 	switch {
@@ -138,6 +139,8 @@ func (c *Conn) Handle(now falcon.Time, ev *falcon.Event) {
 		c.initiator.peerNotReady(now, ev.Tag)
 	case falcon.EvCredit:
 		u.Unblocked(now)
+	case falcon.EvLimit:
+		c.end.fits = min(c.end.segment, max(wire.SegmentFor(ev.Length-wire.MaxDataHeaderLen), wire.MinSegment))
 	case falcon.EvClosed:
 		c.detach()
 		u.Ended(now, completionStatus(falcon.CmplDeadConn, synNone), ev.Reason.String())

@@ -266,7 +266,7 @@ type datagramConn struct {
 	account *transport.Account
 	wire    uint8  // of its trace events
 	flags   uint8  // of them
-	segment int    // maximum of data bytes in one datagram
+	segment int    // maximum of data bytes in one datagram that the network carries
 	sn      uint32 // RBTH sequence number of the next datagram sent
 	heard   uint32 // least RBTH sequence number of the next datagram received
 }
@@ -277,12 +277,15 @@ func newDatagramConn(l *Link, pipe Pipe) *datagramConn {
 	_, leaves := pipe.(*falcon.Conn)
 	c := &datagramConn{
 		link: l, e: l.in.e, pipe: pipe, account: &l.in.of.Account,
-		segment: pipe.Config().MTU - wire.Opcodes[ib.UD|ib.SendOnlyImm].Len, sn: 1, heard: 1,
+		segment: datagramIn(pipe.Config().MTU), sn: 1, heard: 1,
 	}
 	c.wire, c.flags = traced(leaves)
 	pipe.SetUser(c)
 	return c
 }
+
+// datagramIn returns the most data of a datagram in a packet with mtu bytes of RDMA headers and data.
+func datagramIn(mtu int) int { return mtu - wire.Opcodes[ib.UD|ib.SendOnlyImm].Len }
 
 // close ends the connection for the link.
 func (c *datagramConn) close(now falcon.Time) {
@@ -344,6 +347,8 @@ func (c *datagramConn) Handle(now falcon.Time, ev *falcon.Event) {
 		c.receive(now, ev)
 	case falcon.EvCredit:
 		l.resume(now)
+	case falcon.EvLimit:
+		c.segment = datagramIn(min(ev.Length, c.pipe.Config().MTU))
 	case falcon.EvClosed:
 		c.link, l.conn = nil, nil
 		l.close(now)

@@ -116,7 +116,7 @@ func (i *initiator) issue(now falcon.Time, r *transport.Request) (n int, err err
 	if len(i.free) == 0 || pulls && i.pulls >= i.reads || !pulls && i.pushes >= maxPushes {
 		return 0, transport.ErrWindow
 	}
-	opcode := ib.Operation(r.WQE.Opcode, r.Offset == 0, r.Length-r.Offset <= uint32(i.end.segment))
+	opcode := ib.Operation(r.WQE.Opcode, r.Offset == 0, r.Length-r.Offset <= i.most(r))
 	s := segment{r: r, opcode: opcode, sn: i.sn, rmsn: r.Number, offset: r.Offset, length: i.segmentLength(r)}
 	if pulls {
 		s.rmsn = i.pullRMSN
@@ -128,10 +128,19 @@ func (i *initiator) issue(now falcon.Time, r *transport.Request) (n int, err err
 	return int(s.length), nil
 }
 
+// most returns the most data that one segment of r may have. A message that must be one packet (§6.4)
+// goes as it is when the network carries shorter ones only: the connection ends with that reason.
+func (i *initiator) most(r *transport.Request) uint32 {
+	if i.end.terms.Unordered && r.TakesReceive() {
+		return uint32(i.end.segment)
+	}
+	return uint32(i.end.fits)
+}
+
 // segmentLength returns the data length of r's next segment: at most the segment size of the
 // connection, and for a READ within one element of its scatter list (RDMA over Falcon §6.7).
 func (i *initiator) segmentLength(r *transport.Request) uint32 {
-	n := min(r.Length-r.Offset, uint32(i.end.segment))
+	n := min(r.Length-r.Offset, i.most(r))
 	if r.Reads() {
 		_, _, left := i.end.user.Element(r, r.Offset)
 		n = min(n, left)
