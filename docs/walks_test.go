@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -35,6 +36,41 @@ func TestTheWalksOfDesignNameWhatExists(t *testing.T) {
 		}
 		if !slices.Contains(functions(f), s[2]) {
 			t.Errorf("design.md leads through %s of %s, which has no such function", s[2], s[1])
+		}
+	}
+}
+
+// A path of the repository, and a name that is in a file of it.
+var (
+	repositoryPath = regexp.MustCompile("`([a-z_]+/[A-Za-z0-9_./-]+)`")
+	nameIn         = regexp.MustCompile("(?:`([A-Za-z]+)` and )?`([A-Za-z]+)` in `([a-z_0-9/]+\\.go)`")
+)
+
+// TestPagesForDevelopersNameWhatExists looks for the paths that these pages name, and for the names that
+// they say are in a file.
+func TestPagesForDevelopersNameWhatExists(t *testing.T) {
+	for _, page := range []string{"design.md", "development.md", "../CONTRIBUTING.md"} {
+		b, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(strings.Fields(string(b)), " ")
+		for _, m := range repositoryPath.FindAllStringSubmatch(text, -1) {
+			top, _, _ := strings.Cut(m[1], "/")
+			if _, err := os.Stat(path.Join("..", top)); err != nil || top == "build" { // no path, or what make makes
+				continue
+			}
+			if _, err := os.Stat(path.Join("..", m[1])); err != nil {
+				t.Errorf("%s names %s, which does not exist", page, m[1])
+			}
+		}
+		for _, m := range nameIn.FindAllStringSubmatch(text, -1) {
+			file, err := os.ReadFile(path.Join("..", m[3]))
+			for _, name := range m[1:3] {
+				if err != nil || name != "" && !regexp.MustCompile(`\b`+name+`\b`).Match(file) {
+					t.Errorf("%s says that %s is in %s: %v", page, name, m[3], err)
+				}
+			}
 		}
 	}
 }
