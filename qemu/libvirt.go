@@ -12,8 +12,8 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/guestinit"
 )
 
-// Domain returns the guest as a domain of libvirt 9 or newer, in XML. It has what libvirt has words
-// for in these: memory, processors, disk, kernel, Ethernet ports, shared folder. The devices that
+// Domain returns the guest as a domain of libvirt 9 or newer, in XML. What libvirt can express
+// is expressed in its words: memory, processors, disk, kernel, Ethernet ports, shared folder. The devices that
 // libvirt does not know (vhost-user-vsock, ivshmem-doorbell, vfio-user) are arguments of QEMU, and
 // properties that libvirt does not set are overrides. Monitor and root ports are libvirt's own, so
 // Monitor and HotPlug have no effect.

@@ -16,7 +16,7 @@ type Taken struct {
 	addresses map[tenantAddr]string
 }
 
-// tenantAddr is what must be unique in a fabric: an address inside a tenant.
+// tenantAddr is an address in a tenant. It is unique in a fabric.
 type tenantAddr struct {
 	tenant uint32
 	addr   netip.Addr

@@ -38,7 +38,7 @@ type Reload struct {
 	impair      *config.Impair // of the uplink; nil: as before
 }
 
-// functionReload is what differs of a function.
+// functionReload is a function whose configuration has changed.
 type functionReload struct {
 	id   pfvf.ID
 	keys []string // of settings

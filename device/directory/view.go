@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// View is what is known of a fleet: the records as etcd has them, and of hosts whose records are gone,
-// what they were. It decides who has what; the same records make the same decisions on every NIC.
+// View is what is known of a fleet: the records as etcd has them, and the last records of hosts that are
+// gone. It decides who has what; the same records make the same decisions on every NIC.
 type View struct {
 	prefix    string
 	hosts     map[string]*hostRecord
@@ -239,7 +239,7 @@ func (v *View) Decide() (peers []Peer, refused []Refusal) {
 	return peers, refused
 }
 
-// inOrder lists the hosts that have a record: whoever comes first has what two of them claim.
+// inOrder lists the hosts that have a record. What two of them claim is the first one's.
 func (v *View) inOrder() []string {
 	return slices.SortedFunc(maps.Keys(v.hosts), func(a, b string) int {
 		x, y := v.hosts[a], v.hosts[b]

@@ -34,7 +34,7 @@ func (b *Binding) taped(f *Device) {
 	b.Channel = tapedChannel{b.Channel, t}
 }
 
-// attached is what the tape says of a driver.
+// attached describes a driver on the tape.
 type attached struct {
 	Peer     queues.Identity
 	Attached string

@@ -93,7 +93,7 @@ func (r *Ring) File() *os.File { return r.file }
 // Close frees the memory. The threads of the shards have ended.
 func (r *Ring) Close() error { return errors.Join(unix.Munmap(r.mem), r.file.Close()) }
 
-// take takes what a tape has for an empty buffer. It never waits: while somebody copies entries, the
+// take copies a tape's buffer to the memory and returns it empty. It never waits: while somebody copies entries, the
 // tape keeps what it has until the next Step.
 func (p *ringPart) take(b []byte) []byte {
 	if b == nil {

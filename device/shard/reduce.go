@@ -10,11 +10,11 @@ import (
 	"github.com/falcon-vnic/vnic/internal/tape"
 )
 
-// A recording of an hour shows a fault that a second shows as well, and of a hundred drivers, one.
+// A fault in a recording of an hour and a hundred drivers may need only one second and one driver.
 // Reduce leaves out drivers, Steps and single requests, one half, quarter, eighth after the other, as
 // long as the shard still shows what is looked for (delta debugging). What is left is a recording of a
-// run in which these things did not happen: memory that would have been read earlier or later has what
-// it had next to that time (tape.Script).
+// run in which these things did not happen: a read of memory at another time gets the recorded value that
+// is nearest in time (tape.Script).
 
 // maxTries bounds how often the shard is run.
 const maxTries = 2000

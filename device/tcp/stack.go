@@ -79,7 +79,7 @@ type Stack struct {
 	departing departing
 }
 
-// served is what Next serves: a stream, a listener or a fault.
+// served is a source of events for Next: a stream, a listener or a fault.
 type served interface {
 	// serve returns the next event, and whether there is one. It is called until there is none.
 	serve() (Event, bool)
@@ -398,7 +398,7 @@ type Departure struct {
 // maxDeparting bounds the bytes of packets that wait.
 const maxDeparting = 1 << 20
 
-// leastCost is what the shortest packet counts for.
+// leastCost is the cost of the shortest packet, in bytes.
 const leastCost = 1 << 10
 
 func costOf(pkt *stack.PacketBuffer) int { return max(pkt.Size(), leastCost) }

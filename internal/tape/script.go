@@ -33,7 +33,7 @@ func (e *Event) Number() uint64 {
 	return v
 }
 
-// ask is what was asked for after an event.
+// ask is a value that was asked for after an event.
 type ask struct {
 	event int
 	raw   []byte

@@ -41,7 +41,8 @@ type Disk struct {
 	Put      []Put    // further files
 }
 
-// diskSize is the size of a disk's file system, as the guest sees it. The image has what is used.
+// diskSize is the size of a disk's file system, as the guest sees it. The image file is as long as
+// what is used of it.
 const diskSize = 8 << 30
 
 // Write builds the disk and writes it to path, in format qcow2. The file appears complete or not at
@@ -255,8 +256,8 @@ func bootstrap(ctx context.Context, suite, sources string, packages []string, to
 	return piped(ctx, "", filter, strings.NewReader(sources), append(args, suite, "-", "-"))
 }
 
-// piped runs mmdebstrap in dir, with its archive led to another program. An error has what either said
-// last.
+// piped runs mmdebstrap in dir and pipes its archive to another program. An error quotes what either of
+// them printed last.
 func piped(ctx context.Context, dir string, to *exec.Cmd, sources io.Reader, args []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

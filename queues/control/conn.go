@@ -32,7 +32,7 @@ type Conn struct {
 	closed chan struct{}
 }
 
-// side is what driver and device do differently.
+// side has the steps in which driver and device differ.
 type side interface {
 	// ended reports whether the other side has ended the session.
 	ended() bool

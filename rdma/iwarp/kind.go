@@ -5,7 +5,7 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// protocolTCP is what the streams are.
+// protocolTCP is the IP protocol of the streams.
 const protocolTCP = 6
 
 // Kind is iWARP.

@@ -232,7 +232,7 @@ func (c *Conn) takeReply(now transport.Time, b []byte) (n int) {
 	return n
 }
 
-// input is what has come of the stream.
+// input is the receiving half of the stream.
 type input struct {
 	part []byte // the FPDU that has not come in full, in a buffer of the engine
 }
@@ -345,7 +345,7 @@ func (c *Conn) speak() {
 	}
 }
 
-// output is what goes into the stream.
+// output is the sending half of the stream.
 type output struct {
 	mss     int
 	crc     bool // in both directions

@@ -36,7 +36,7 @@ type responder struct {
 	response wire.AtomicResponse
 }
 
-// message is what has come of a message of several segments.
+// message is a message of several segments of which some have come.
 type message struct {
 	open  bool
 	op    wire.Opcode

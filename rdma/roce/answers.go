@@ -24,7 +24,7 @@ type answer struct {
 	at       transport.Time // not before
 }
 
-// result is what an atomic found.
+// result is the answer to an atomic: the word as it was.
 type result struct {
 	psn      wire.PSN
 	original uint64

@@ -49,7 +49,7 @@ func (p *Port) Owner() any { return p.owner }
 // Move implements transport.Port.
 func (p *Port) Move(owner any, mtu int) { p.owner, p.MTU = owner, mtu }
 
-// usualHops is what packets begin with where nobody says otherwise.
+// usualHops is the hop limit where the driver names none.
 const usualHops = 64
 
 // Open implements transport.Opener. It returns a *Conn.
@@ -61,7 +61,7 @@ func (p *Port) Open(now transport.Time, w transport.Way, credits *credit.Node) t
 	return c
 }
 
-// way is what the headers of packets that go a way have in common.
+// way returns the header fields that all packets of a way share.
 func (p *Port) way(w transport.Way) wire.Way {
 	hops := w.Hops
 	if hops == 0 {

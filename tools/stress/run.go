@@ -29,7 +29,7 @@ func build(ctx context.Context, p *testPackage, dir string) error {
 	return err
 }
 
-// outcome is what some runs of a test came to.
+// outcome is the result of several runs of a test.
 type outcome struct {
 	passed, failed int
 	each           time.Duration // that a run took

@@ -115,7 +115,7 @@ func unpackOne(root *os.Root, in io.Reader, h *tar.Header, p string) error {
 	mode := fs.FileMode(h.Mode) & fs.ModePerm
 	switch h.Typeflag {
 	case tar.TypeDir:
-		err := root.Mkdir(p, mode|0o700) // and none above it: an archive has those before
+		err := root.Mkdir(p, mode|0o700) // not its parents: in an archive they come first
 		if st, serr := root.Stat(p); errors.Is(err, fs.ErrExist) && serr == nil && st.IsDir() {
 			return nil
 		}

@@ -27,7 +27,7 @@ const (
 	headerSize = 5
 )
 
-// request is what is to be done. One of its first three fields is set.
+// request is what the host asks for. One of its first three fields is set.
 type request struct {
 	Command []string `json:"command,omitempty"`
 	Get     string   `json:"get,omitempty"` // file or folder to send as an archive

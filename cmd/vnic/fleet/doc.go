@@ -6,8 +6,8 @@
 //	allow, revoke, move ─▶ grants                              hosts, functions, watch ◀─ everything
 //	authority next, switch, drop ─▶ the authorities that all trust
 //
-// What a host reads and what it may write is etcd's to hold, by roles; who has what is decided by
-// package directory, in each NIC and here alike.
+// By roles etcd decides what a host may read and write. Package directory decides who has what, in each
+// NIC and here alike.
 //
 // # Ownership and concurrency
 //

@@ -237,11 +237,11 @@ func (m *machine) noteCrash(ctx context.Context, text []byte) error {
 	return files.Replace(m.File(".crash"), []byte(said), 0o644)
 }
 
-// noteTime is how long what a guest said of its crash may take to be noted, once it is up again.
+// noteTime bounds the wait for the note of a guest's crash, once the guest is up again.
 const noteTime = 10 * time.Second
 
-// lost returns what became of a guest whose connection ended with err. If the guest has crashed since
-// begun, the error has what its kernel said, and it comes when the guest is up again.
+// lost explains why the connection to a guest ended with err. If the guest has crashed since begun, it
+// waits until the guest is up again, and the error quotes the guest's kernel.
 func (m *machine) lost(ctx context.Context, begun time.Time, err error) error {
 	broken := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, m.bootTime())

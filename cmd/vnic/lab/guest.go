@@ -163,7 +163,7 @@ func (m *machine) line(ctx context.Context, folder string) (argv []string, shell
 	return argv, shell, err
 }
 
-// output returns what a command prints. Its error has what it says.
+// output returns what a command prints. An error quotes its standard error.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

@@ -90,8 +90,8 @@ func impair(ctx context.Context, nic *control.Client, to *config.Impair) error {
 	return nil
 }
 
-// peerChanges returns what makes the peers that a NIC has those of its configuration: also if somebody
-// changed them while it ran. An address is taken from one peer before another one gets it.
+// peerChanges returns the changes that turn a NIC's peers into those of its configuration, even if
+// somebody changed them while it ran. An address is taken from one peer before another one gets it.
 func peerChanges(has []control.Peer, is []config.Peer) (changes []control.PeerChange) {
 	var sets, adds []control.PeerChange
 	for i := range has {

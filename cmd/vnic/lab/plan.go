@@ -16,8 +16,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/config"
 )
 
-// plan is what is to be made of a lab's file: it has all numbers, addresses and texts, and is made
-// without asking the machine.
+// plan says what to make for a lab's file: all numbers, addresses and texts. It is made without asking
+// the machine.
 type plan struct {
 	*labfile.Lab
 	state *state

@@ -23,8 +23,8 @@ import (
 // readyTime is how long the NICs have to start and to reach each other.
 const readyTime = time.Minute
 
-// up makes this machine have the lab that a file describes, with changes to the file: it removes what the
-// file does not have, leaves what is as the file says, and makes the rest. The guest named paused, if any,
+// up makes the lab that a file describes, with changes to the file: it removes what the file does not
+// have, leaves what is as the file says, and makes the rest. The guest named paused, if any,
 // is started and does not run. With an error it returns the plan that it made a part of, if it made any.
 func up(ctx context.Context, arg string, changes []string, paused string, out *progress) (*plan, error) {
 	l, text, err := labfile.Load(arg, changes...)

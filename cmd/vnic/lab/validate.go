@@ -16,7 +16,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
 )
 
-// outcome is what came of a check.
+// outcome is the result of a check.
 type outcome struct {
 	labfile.Check
 	took   time.Duration

@@ -47,7 +47,7 @@ func (x *run) newTracing() (t *tracing, err error) {
 	return t, nil
 }
 
-// take takes what happened since the last call.
+// take collects the events since the last call.
 func (t *tracing) take() {
 	if t == nil {
 		return
