@@ -268,8 +268,8 @@ func datagrams(t testing.TB, from, to *namespace, addr string, size, count int) 
 func TestPortsCarryPlainIP(t *testing.T) {
 	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *namespace) {
 		for _, to := range []string{"192.168.100.21", "fd00:100::21"} {
-			a.sh("ping -c 2 -i 0.05 -W 5 %s", to)
-			a.sh("ping -c 1 -s 1300 -W 5 %s", to)
+			a.sh("ping -c 2 -i 0.05 -W 60 %s", to)
+			a.sh("ping -c 1 -s 1300 -W 60 %s", to)
 			transfer(t, a, b, to, 16<<20)
 			datagrams(t, a, b, to, 1, 10)
 			datagrams(t, a, b, to, 1300, 10)
@@ -341,10 +341,10 @@ chmod +x /tmp/vnic-udhcpc-%[1]d.sh`, guest.pid)
 		if got := guest.sh("ip addr show eth0; ip route"); !strings.Contains(got, "192.168.100.12/24") || !strings.Contains(got, "mtu 1432") || !strings.Contains(got, "default via 192.168.100.1") {
 			t.Fatalf("%s\n%s", out, got)
 		}
-		guest.sh("ping -c 2 -i 0.05 -W 5 192.168.100.21") // a peer's
-		guest.sh("ping -c 1 -W 5 192.168.100.11")         // of the same NIC
-		guest.sh("ping -c 1 -W 5 192.168.100.1")          // the gateway
-		b.sh("ping -c 1 -W 5 192.168.100.12")
+		guest.sh("ping -c 2 -i 0.05 -W 60 192.168.100.21") // a peer's
+		guest.sh("ping -c 1 -W 60 192.168.100.11")         // of the same NIC
+		guest.sh("ping -c 1 -W 60 192.168.100.1")          // the gateway
+		b.sh("ping -c 1 -W 60 192.168.100.12")
 		transfer(t, guest, b, "192.168.100.21", 4<<20)
 		transfer(t, b, guest, "192.168.100.12", 4<<20)
 	})
@@ -381,13 +381,13 @@ func TestPortsLocalAndSmaller(t *testing.T) {
 			t.Errorf("%d bytes in a frame on average: they were cut", bytes/frames)
 		}
 
-		if out, err := a.try("ping -M do -c 1 -W 5 -s 1372 192.168.100.21"); err == nil || !strings.Contains(out, "mtu = 1300") && !strings.Contains(out, "mtu=1300") {
+		if out, err := a.try("ping -M do -c 1 -W 60 -s 1372 192.168.100.21"); err == nil || !strings.Contains(out, "mtu = 1300") && !strings.Contains(out, "mtu=1300") {
 			t.Errorf("%v: %s", err, out)
 		}
-		if out, err := a.try("ping -6 -M do -c 1 -W 5 -s 1372 fd00:100::21"); err == nil || !strings.Contains(strings.ToLower(out), "mtu") {
+		if out, err := a.try("ping -6 -M do -c 1 -W 60 -s 1372 fd00:100::21"); err == nil || !strings.Contains(strings.ToLower(out), "mtu") {
 			t.Errorf("%v: %s", err, out)
 		}
-		a.sh("ping -M do -c 1 -W 5 -s 1272 192.168.100.21")
+		a.sh("ping -M do -c 1 -W 60 -s 1272 192.168.100.21")
 		transfer(t, a, b, "192.168.100.21", 4<<20)
 		transfer(t, b, a, "192.168.100.11", 4<<20)
 		datagrams(t, a, b, "192.168.100.21", 1400, 3)
@@ -404,7 +404,7 @@ func TestPortLifecycle(t *testing.T) {
 				t.Fatal("answered by an interface that is down")
 			}
 			a.sh("ip link set vp1 up")
-			a.sh("ping -c 3 -i 0.2 -W 5 192.168.100.21")
+			a.sh("ping -c 3 -i 0.2 -W 60 192.168.100.21")
 		}
 		if err := w.stop[0](); err != nil {
 			t.Fatal(err)

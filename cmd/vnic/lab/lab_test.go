@@ -381,7 +381,7 @@ validate:
 	vnictest.RequireIn(t, vnic(t, "lab", "link", "all", "--end", "a", "--down"), "all", "a", "cut", "b", "up")
 	refused(t, "lab", "exec", "m1", "ping", "-c1", "-W1", "m3")
 	vnic(t, "lab", "link", "all", "--clear", "--delay", "30ms")
-	if said := vnic(t, "lab", "exec", "m1", "ping", "-c1", "-W5", "m3"); !regexp.MustCompile(`time=([6-9]\d|\d{3,})`).MatchString(said) { // there and back
+	if said := vnic(t, "lab", "exec", "m1", "ping", "-c1", "-W60", "m3"); !regexp.MustCompile(`time=([6-9]\d|\d{3,})`).MatchString(said) { // there and back
 		t.Error(said)
 	}
 	// The file's words hold again after up, for NICs that went on.

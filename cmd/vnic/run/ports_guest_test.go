@@ -132,7 +132,7 @@ func guestPortInQEMU(t *testing.T, program string) {
 		mac := config.FunctionMAC("1", 0, 2).String()
 		do(`for i in $(seq 100); do grep -qi `+mac+` /sys/class/net/eth1/address && break; sleep 0.1; done; ip link set eth1 up; cat /sys/class/net/eth1/address`, mac)
 		do("cat /sys/class/net/eth1/speed", "100000")
-		do("ip addr add 192.168.100.12/32 dev eth1; ping -c 2 -W 5 -I eth1 192.168.100.13", " 0% packet loss")
+		do("ip addr add 192.168.100.12/32 dev eth1; ping -c 2 -W 60 -I eth1 192.168.100.13", " 0% packet loss")
 
 		if err := nic.Cmd.Process.Kill(); err != nil { // its worker ends with it
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func guestPortInQEMU(t *testing.T, program string) {
 		nic = serve()
 		carrier(1)
 		iperf()
-		do("ping -c 2 -W 5 -I eth1 192.168.100.13", " 0% packet loss")
+		do("ping -c 2 -W 60 -I eth1 192.168.100.13", " 0% packet loss")
 		fmt.Fprintln(in, "exit")
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v\n%s", err, &c.All)
