@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/falcon-vnic/vnic/device/files"
@@ -107,9 +108,9 @@ func (a *Authority) Pool() *x509.CertPool { return authorities{a.cert}.pool() }
 // Roots returns the certificates that are trusted where this authority is, as PEM.
 func (a *Authority) Roots() ([]byte, error) { return os.ReadFile(filepath.Join(a.dir, "ca.pem")) }
 
-// Revoke adds certificates, if any, to a list of revoked ones, and returns the list, signed by this
-// authority, as PEM. The old list is PEM, too; none: there is none yet.
-func (a *Authority) Revoke(old []byte, serials ...*big.Int) ([]byte, error) {
+// Revoke returns a list of revoked certificates, signed by this authority, as PEM: an old one, also PEM,
+// or none, with these certificates, and without those of them that are over.
+func (a *Authority) Revoke(old []byte, certs ...*x509.Certificate) ([]byte, error) {
 	var was *x509.RevocationList
 	if len(old) > 0 {
 		block, _ := pem.Decode(old)
@@ -121,8 +122,29 @@ func (a *Authority) Revoke(old []byte, serials ...*big.Int) ([]byte, error) {
 			return nil, err
 		}
 	}
+	caPath, _ := caPaths(a.dir)
+	trusted, err := readAuthorities(caPath)
+	if err != nil {
+		return nil, err
+	}
+	var serials []*big.Int
+	for _, c := range certs {
+		switch {
+		case trusted.of(c) == nil: // what it says of its end may be wrong
+		case !IsOver(c) && !isRevoked(was, c):
+			serials = append(serials, c.SerialNumber)
+		case IsOver(c) && was != nil:
+			was.RevokedCertificateEntries = slices.DeleteFunc(was.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool {
+				return e.SerialNumber.Cmp(c.SerialNumber) == 0
+			})
+		}
+	}
 	return a.revoked(was, serials...)
 }
+
+// IsOver reports whether a certificate has ended on all clocks that are less than a day behind. Then it
+// need not be in a list of revoked ones any more (RFC 5280 §3.3).
+func IsOver(c *x509.Certificate) bool { return time.Now().After(c.NotAfter.Add(24 * time.Hour)) }
 
 func (a *Authority) revoked(was *x509.RevocationList, serials ...*big.Int) ([]byte, error) {
 	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: a.cert.NotAfter}

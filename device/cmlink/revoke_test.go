@@ -1,11 +1,77 @@
 package cmlink
 
 import (
+	"crypto/rand"
+	"crypto/x509"
 	"errors"
+	"math/big"
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
+
+// TestACertificateThatIsOverLeavesTheList: one that has just ended stays, since a clock may be behind, and so
+// does one of another authority, whatever it says.
+func TestACertificateThatIsOverLeavesTheList(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	if err := errors.Join(Init(dir, "lab", nil), Init(other, "lab", nil)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := OpenAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := OpenAuthority(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// made returns a certificate that ended some time ago.
+	made := func(by *Authority, number int64, ago time.Duration) *x509.Certificate {
+		t.Helper()
+		end := time.Now().Add(-ago)
+		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(number), NotBefore: end.Add(-time.Hour), NotAfter: end}, by.cert, by.key.Public(), by.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	var list []byte
+	revoke := func(certs ...*x509.Certificate) (serials string) {
+		t.Helper()
+		if list, err = a.Revoke(list, certs...); err != nil {
+			t.Fatal(err)
+		}
+		is, err := authorities{a.cert}.parseRevoked(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range is.RevokedCertificateEntries {
+			serials += e.SerialNumber.String()
+		}
+		return serials
+	}
+	good := []*x509.Certificate{made(a, 1, -time.Hour), made(a, 2, -time.Hour), made(a, 3, -time.Hour)}
+	for _, step := range []struct {
+		certs []*x509.Certificate
+		want  string
+	}{
+		{nil, ""},
+		{good, "123"},
+		{good, "123"}, // each once
+		{[]*x509.Certificate{made(a, 1, time.Hour), made(b, 2, 25*time.Hour), made(b, 4, -time.Hour)}, "123"},
+		{[]*x509.Certificate{made(a, 2, 25*time.Hour), made(a, 5, 25*time.Hour)}, "13"},
+		{nil, "13"},
+	} {
+		if got := revoke(step.certs...); got != step.want {
+			t.Errorf("%q is revoked, want %q", got, step.want)
+		}
+	}
+}
 
 // TestRevoke: a peer whose certificate is revoked loses its link to a running NIC and gets no new
 // one, and cannot start itself. It is told before. A new certificate for it is accepted.

@@ -180,21 +180,22 @@ func (f *folder) publish(ctx context.Context, k *clientv3.Client) error {
 	if err != nil {
 		return err
 	}
-	return f.changeAuthority(ctx, k, func(is *directory.Authority) error {
+	return f.changeAuthority(ctx, k, a, func(is *directory.Authority) error {
 		is.Roots = string(roots)
-		if is.Signature, err = a.SignRoots(roots); err != nil || is.Revoked == "" {
-			return err
-		}
-		list, err := a.Revoke([]byte(is.Revoked)) // none more, but signed by the one that signs now
-		is.Revoked = string(list)
+		is.Signature, err = a.SignRoots(roots)
 		return err
 	})
 }
 
-// changeAuthority changes what the fleet trusts, together with some more.
-func (f *folder) changeAuthority(ctx context.Context, k *clientv3.Client, change func(is *directory.Authority) error, more ...clientv3.Op) error {
+// changeAuthority changes what the fleet trusts, together with some more. The list of revoked certificates
+// is signed anew, by the authority that signs now, as what is kept of them has it.
+func (f *folder) changeAuthority(ctx context.Context, k *clientv3.Client, a *cmlink.Authority, change func(is *directory.Authority) error, more ...clientv3.Op) error {
 	key := directory.AuthorityKey(f.is.Prefix)
 	for {
+		revoked, err := f.revoked(ctx, k)
+		if err != nil {
+			return err
+		}
 		r, err := k.Get(ctx, key)
 		if err != nil {
 			return err
@@ -209,7 +210,20 @@ func (f *folder) changeAuthority(ctx context.Context, k *clientv3.Client, change
 		if err := change(&is); err != nil {
 			return err
 		}
-		done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", r.Kvs[0].ModRevision)).Then(append(more, clientv3.OpPut(key, directory.Encode(is)))...).Commit()
+		if is.Revoked != "" || len(revoked) > 0 {
+			list, err := a.Revoke([]byte(is.Revoked), revoked...)
+			if err != nil {
+				return err
+			}
+			is.Revoked = string(list)
+		}
+		then := append(slices.Clone(more), clientv3.OpPut(key, directory.Encode(is)))
+		for _, c := range revoked {
+			if cmlink.IsOver(c) && len(then) < 100 { // of 128 that etcd takes; others the next time
+				then = append(then, clientv3.OpDelete(f.revokedKey(c)))
+			}
+		}
+		done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", r.Kvs[0].ModRevision)).Then(then...).Commit()
 		if err != nil || done.Succeeded {
 			return err
 		}

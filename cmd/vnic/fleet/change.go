@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -134,7 +135,8 @@ func (f *folder) revoke(ctx context.Context, k *clientv3.Client, name string) er
 	return f.revokeCertificate(ctx, k, name)
 }
 
-// revokeCertificate adds a host's certificate to the list of those that are revoked.
+// revokeCertificate adds a host's certificate to the list of those that are revoked, and keeps it until it is
+// over and its entry with it.
 func (f *folder) revokeCertificate(ctx context.Context, k *clientv3.Client, name string) error {
 	got, err := k.Get(ctx, directory.CertKey(f.is.Prefix, name))
 	if err != nil || len(got.Kvs) == 0 {
@@ -144,15 +146,34 @@ func (f *folder) revokeCertificate(ctx context.Context, k *clientv3.Client, name
 	if err != nil {
 		return err
 	}
+	if _, err := k.Put(ctx, f.revokedKey(cert), string(got.Kvs[0].Value)); err != nil {
+		return err
+	}
 	a, err := cmlink.OpenAuthority(f.dir)
 	if err != nil {
 		return err
 	}
-	return f.changeAuthority(ctx, k, func(is *directory.Authority) error {
-		list, err := a.Revoke([]byte(is.Revoked), cert.SerialNumber)
-		is.Revoked = string(list)
-		return err
-	}, clientv3.OpDelete(directory.CertKey(f.is.Prefix, name)))
+	return f.changeAuthority(ctx, k, a, func(*directory.Authority) error { return nil }, clientv3.OpDelete(directory.CertKey(f.is.Prefix, name)))
+}
+
+func (f *folder) revokedKey(c *x509.Certificate) string {
+	return fmt.Sprintf("%s%x", f.revokedPrefix(), c.SerialNumber)
+}
+
+func (f *folder) revokedPrefix() string { return directory.Aside(f.is.Prefix) + "revoked/" }
+
+// revoked returns the certificates that were revoked and may not be over.
+func (f *folder) revoked(ctx context.Context, k *clientv3.Client) (list []*x509.Certificate, err error) {
+	r, err := k.Get(ctx, f.revokedPrefix(), clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range r.Kvs {
+		if c, err := certificateOf(string(kv.Value)); err == nil && f.revokedKey(c) == string(kv.Key) {
+			list = append(list, c)
+		}
+	}
+	return list, nil
 }
 
 const moveLong = `Moves a function with its addresses to another host: FUNCTION is HOST/pf0.vf1 or

@@ -23,8 +23,7 @@ import (
 // members start again, no two of them reach each other. vnic fleet status shows it, traffic goes on, and in
 // the end all is as before.
 func TestLongWhatBecomesOfEtcdIsSeen(t *testing.T) {
-	_, err := exec.LookPath("etcdctl")
-	vnictest.Require(t, err == nil, "etcdctl is not installed (etcd-client)")
+	requireEtcdctl(t)
 	inFleetOf(t, 3, 2, hostLife, func(w *hostsOf) {
 		a, b := w.hosts[0], w.hosts[1]
 		w.start()
@@ -102,6 +101,12 @@ func TestLongWhatBecomesOfEtcdIsSeen(t *testing.T) {
 		w.meet()
 		s.end(t)
 	})
+}
+
+func requireEtcdctl(t *testing.T) {
+	t.Helper()
+	_, err := exec.LookPath("etcdctl")
+	vnictest.Require(t, err == nil, "etcdctl is not installed (etcd-client)")
 }
 
 // etcdctl runs a command of etcd's own with the rights of root. A client in this process would dial on

@@ -3,12 +3,16 @@ package fleet
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net/http"
 	"net/netip"
 	"os"
@@ -409,6 +413,82 @@ func TestGrantsAreEachForOneHost(t *testing.T) {
 	w.must("revoke", "b")
 	w.must("revoke", "b")
 	w.fails("host b is revoked: vnic fleet grant b lets it in again", "allow", "b", "4")
+}
+
+// TestTheListOfRevokedForgetsWhatIsOver: the entry of a host that was revoked goes, with what is kept of it,
+// when the list changes after its certificate is over.
+func TestTheListOfRevokedForgetsWhatIsOver(t *testing.T) {
+	w := newWorld(t)
+	w.signs(hostLife)
+	serials := map[string]*big.Int{}
+	for _, name := range []string{"a", "b", "c"} {
+		id, err := cmlink.Load(w.joins(name, "1"), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		serials[name] = id.TLSCertificate().Leaf.SerialNumber
+	}
+	k, err := w.dial(userRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	// listed returns the hosts whose certificates are in the list, and for how many one is kept.
+	listed := func() (names string, kept int64) {
+		t.Helper()
+		r, err := k.Get(w.ctx(), directory.AuthorityKey(w.is.Prefix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		is, err := directory.ParseAuthority(r.Kvs[0].Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, _ := pem.Decode([]byte(is.Revoked))
+		list, err := x509.ParseRevocationList(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list.RevokedCertificateEntries {
+			for name, s := range serials {
+				if e.SerialNumber.Cmp(s) == 0 {
+					names += name
+				}
+			}
+		}
+		n, err := k.Get(w.ctx(), w.revokedPrefix(), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names, n.Count
+	}
+	w.must("revoke", "a")
+	w.must("revoke", "b")
+	if names, kept := listed(); names != "ab" || kept != 2 {
+		t.Errorf("revoked: %s, kept: %d", names, kept)
+	}
+	// Two months later, but by a certificate in place of the clock.
+	ca, err := tls.LoadX509KeyPair(w.path("ca.pem"), w.path("ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := time.Now().Add(-25 * time.Hour)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serials["a"], NotBefore: end.Add(-hostLife), NotAfter: end}, ca.Leaf, ca.Leaf.PublicKey, ca.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if _, err := k.Put(w.ctx(), w.revokedKey(&x509.Certificate{SerialNumber: serials["a"]}), string(over)); err != nil {
+		t.Fatal(err)
+	}
+	w.must("revoke", "c")
+	if names, kept := listed(); names != "bc" || kept != 2 {
+		t.Errorf("revoked: %s, kept: %d", names, kept)
+	}
+	w.must("authority", "next")
+	if names, kept := listed(); names != "bc" || kept != 2 {
+		t.Errorf("revoked: %s, kept: %d", names, kept)
+	}
 }
 
 // says has a host write another record as soon as a function moves there, while f runs.
