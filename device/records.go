@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +21,6 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/tape"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
-	"github.com/falcon-vnic/vnic/rdma"
 )
 
 // records holds the NIC's recordings: the capture and the key log of the configuration. If one
@@ -82,23 +80,18 @@ func (r *records) startTapes(c record.Config, offset int64, keep func(*os.File) 
 	if c.File == "" && c.Made == nil && k == nil {
 		return nil
 	}
-	err = Recordable(r.cfg)
 	h := record.Header{Version: Version, NIC: r.cfg.NIC.Name, Shards: r.cfg.NIC.Shards, Started: time.Now().UnixNano(), Offset: offset}
 	if c.File != "" || c.Made != nil {
-		if err == nil {
-			r.tapes, err = record.Create(c, h)
-		}
+		r.tapes, err = record.Create(c, h)
 		if err != nil && c.Made != nil { // this worker is in another's place, and no other will be better
 			r.warnings.Warn(aboutTapes, err, "vnic record start begins another file")
 			err = nil
 		}
 		return err
 	}
-	if err == nil {
-		c.Keep, _ = tape.ParsePayload(k.Payload)
-		c.Limit = int64(k.Size)
-		r.ring, err = record.NewRing(c, h)
-	}
+	c.Keep, _ = tape.ParsePayload(k.Payload)
+	c.Limit = int64(k.Size)
+	r.ring, err = record.NewRing(c, h)
 	if err == nil && keep != nil {
 		err = keep(r.ring.File())
 	}
@@ -106,25 +99,6 @@ func (r *records) startTapes(c record.Config, offset int64, keep func(*os.File) 
 		r.warnings.Warn(aboutRecorder, err, "vnic upgrade tries again")
 	}
 	return nil
-}
-
-// Recordable returns why a NIC with this configuration cannot be recorded, nil if it can.
-func Recordable(cfg *config.Config) error {
-	if usesStreams(cfg) {
-		return errors.New("recording: RDMA over TCP cannot be recorded yet, as TCP is outside the shard: set another rdma.transport")
-	}
-	return nil
-}
-
-// usesStreams reports whether RDMA of a function may go over TCP.
-func usesStreams(cfg *config.Config) bool {
-	for _, s := range rdma.NewEngine(rdma.Config{}).Streams() {
-		named := func(f config.NamedFunction) bool { return f.Transport == s.Kind.Name }
-		if cfg.RDMA.Transport == s.Kind.Name || slices.ContainsFunc(cfg.AllFunctions(), named) {
-			return true
-		}
-	}
-	return false
 }
 
 // tape returns the tape of a shard; nil: there is none.
@@ -236,9 +210,6 @@ func (n *NIC) StartRecording(ctx context.Context, s control.RecordingStart) (v c
 	case n.deps.StartRecording == nil:
 		err = errors.New("a recording begins with a worker, and this NIC has none (vnic run --single, or the demo): start it with --record FILE")
 	default:
-		err = Recordable(n.cfg)
-	}
-	if err == nil {
 		v, err = n.NIC(ctx)
 	}
 	if err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/loglimit"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -38,6 +39,7 @@ type networks struct {
 	most    credit.Cost  // the most that a connection may hold
 	now     *falcon.Time // time of the current Step
 	log     *loglimit.Log
+	tape    *tape.Tape
 }
 
 // add adds the wires of an engine. wake wakes the shard when TCP has got something.
@@ -49,7 +51,7 @@ func (ns *networks) add(of *rdma.Engine, wake func()) {
 		}
 	}
 	for _, w := range of.Streams() {
-		streams := &streams{wire: w, wake: wake, now: ns.now, log: ns.log, crc: ns.crc, ports: map[uint32]*streamPort{}}
+		streams := &streams{wire: w, wake: wake, now: ns.now, log: ns.log, tape: ns.tape, crc: ns.crc, ports: map[uint32]*streamPort{}}
 		ns.streams = append(ns.streams, streams)
 		ns.all = append(ns.all, &network{Network: rdma.Network{Kind: w.Kind, Network: streams}, streams: streams})
 	}
@@ -203,7 +205,7 @@ func (ns *networks) deadline() falcon.Time {
 
 // waiting reports whether TCP has got something.
 func (ns *networks) waiting() bool {
-	return slices.ContainsFunc(ns.streams, (*streams).Waiting)
+	return slices.ContainsFunc(ns.streams, func(s *streams) bool { return s.tcp != nil && s.tcp.Waiting() })
 }
 
 // close ends TCP, after the shard's thread.

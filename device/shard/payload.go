@@ -36,6 +36,12 @@ func ipHead(b []byte, total int) (n, sum int) {
 	return n, sum
 }
 
+// packetHead returns the length of the headers of a whole packet of plain IP.
+func packetHead(b []byte) int {
+	n, _ := ipHead(b, len(b))
+	return n
+}
+
 // frameHead does what ipHead does, for an Ethernet frame.
 func frameHead(b []byte, total int) (n, sum int) { return gateway.FrameHead(b, total, ipHead) }
 

@@ -97,7 +97,7 @@ func NewTaped(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.
 	s.plain.gw.UseTape(t)
 	s.plain.gw.Panicked = func(v any, frame []byte) { s.log.Panicked(s.now, "a packet of plain IP", v, frame) }
 	enabled := pfvf.NewTable(maxFunctions)
-	s.networks = &networks{plain: s.plain, own: enabled, core: core, mtu: pathMTU(cfg), crc: *cfg.RDMA.CRC, most: connectionCredits(cfg), now: &s.now, log: s.log}
+	s.networks = &networks{plain: s.plain, own: enabled, core: core, mtu: pathMTU(cfg), crc: *cfg.RDMA.CRC, most: connectionCredits(cfg), now: &s.now, log: s.log, tape: t}
 	s.networks.add(s.rdma, s.inbox.Wake)
 	s.falcon = newFalcon(index, cfg, core, s.rdma, s.networks, s.txSAs, s.log)
 	s.funcs = &functionSet{

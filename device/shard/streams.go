@@ -10,6 +10,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/tcp"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/loglimit"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -31,6 +32,7 @@ type streams struct {
 	wake  func()     // wakes the shard: TCP has got something
 	now   *falcon.Time
 	log   *loglimit.Log
+	tape  *tape.Tape
 	crc   bool                   // this end asks for checksums
 	ports map[uint32]*streamPort // the last of each function
 	sum   transport.PortStats    // of those before
@@ -51,7 +53,7 @@ func (s *streams) close() {
 // NewPort implements transport.Network. owner is a *networkPort.
 func (s *streams) NewPort(addr netip.Addr, mtu int, owner any) transport.Port {
 	if s.tcp == nil {
-		s.tcp = tcp.New(tcp.Config{Wake: s.wake})
+		s.tcp = tcp.New(tcp.Config{Wake: s.wake, Tape: s.tape, Head: packetHead, Cut: func() tcp.Cutter { return s.wire.Kind.Cut() }})
 		s.part = make([]byte, 64<<10)
 	}
 	p := &streamPort{
@@ -80,7 +82,9 @@ func (s *streams) Transmit(_ transport.Time, b []byte) (n int, from transport.Po
 }
 
 // Waiting implements transport.Network.
-func (s *streams) Waiting() bool { return s.tcp != nil && s.tcp.Waiting() }
+func (s *streams) Waiting() bool {
+	return s.tcp != nil && s.tape.Bool(tape.StreamWaits, s.tcp.Waiting())
+}
 
 // Stats implements transport.Network.
 func (s *streams) Stats() transport.PortStats {
@@ -337,7 +341,8 @@ func (p *streamPort) Conns() (list []transport.PortConn) {
 // function gets a new one: the resets of its connections are still to be sent.
 func (p *streamPort) Close() {
 	p.closed = true
-	for _, c := range p.calls {
+	for _, id := range slices.Sorted(maps.Keys(p.calls)) { // in the same order when it is replayed
+		c := p.calls[id]
 		c.tcpOver, c.told = true, true
 		c.answered()
 		if c.stream != nil {

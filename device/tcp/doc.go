@@ -38,6 +38,11 @@
 // that wait for Transmit, a function may use no more room than it leaves free; what finds no room is
 // lost, as in a network.
 //
+// # Recordings
+//
+// A shard that is recorded (package tape) has all on its tape that Next and Transmit tell it. When the tape plays, they
+// tell that again, and there is no netstack (tape.go).
+//
 // # Ownership and concurrency
 //
 // A Stack and its Conns belong to one goroutine, the shard's. gVisor has goroutines for segments, which

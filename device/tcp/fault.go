@@ -15,8 +15,11 @@ import (
 // process.
 const maxFaults = 16
 
-// guarded runs something that calls gVisor. It reports whether there was no fault.
+// guarded runs something that calls gVisor, if that is there. It reports whether there was no fault.
 func (s *Stack) guarded(f func()) (ok bool) {
+	if s.plays {
+		return true
+	}
 	defer func() {
 		if v := recover(); v != nil {
 			s.renew(describe(v))

@@ -28,6 +28,9 @@ const maxArrivals = 256 << 10
 
 // Take takes an IP packet that arrived for a function. Those of a Step are handled together.
 func (s *Stack) Take(function uint32, b []byte) {
+	if s.told(tellTake, int(function), len(b)); s.plays {
+		return
+	}
 	a := &s.arrived
 	if a.memory == nil {
 		a.memory = make([]byte, 0, maxArrivals)

@@ -16,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 
 	"github.com/falcon-vnic/vnic/internal/ring"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
@@ -23,6 +24,10 @@ import (
 type Config struct {
 	Wake   func() // is called when there is something for Next or Transmit, by any goroutine
 	Limits Limits
+
+	Tape *tape.Tape              // nil: none
+	Head func(packet []byte) int // length of a packet's headers, for Tape
+	Cut  func() Cutter           // returns what finds the payload in what peers send, for Tape
 }
 
 // Limits bounds what functions may use. Zero fields take the defaults.
@@ -77,6 +82,13 @@ type Stack struct {
 	dirty []served   // to be served
 
 	departing departing
+
+	tape   *tape.Tape
+	plays  bool // tape does: there is no netstack
+	head   func([]byte) int
+	cut    func() Cutter
+	number uint32           // of the connection that the tape knew last
+	conns  map[uint32]*Conn // by these numbers, if the tape plays
 }
 
 // served is a source of events for Next: a stream, a listener or a fault.
@@ -94,10 +106,14 @@ func New(cfg Config) *Stack {
 	silence()
 	s := &Stack{
 		limits: cfg.Limits.withDefaults(), wake: cfg.Wake, functions: map[uint32]*function{}, streams: map[*stream]struct{}{},
-		scratch: make([]byte, 64<<10), leaveAt: vtime.Never,
+		scratch: make([]byte, 64<<10), leaveAt: vtime.Never, tape: cfg.Tape, plays: cfg.Tape.Plays(), head: cfg.Head, cut: cfg.Cut,
 	}
 	s.departing.functions = map[uint32]int{}
-	s.begin(0)
+	if s.plays {
+		s.clock, s.conns = &clock{}, map[uint32]*Conn{}
+	} else {
+		s.begin(0)
+	}
 	return s
 }
 
@@ -133,7 +149,9 @@ func (s *Stack) Close() {
 	for _, f := range s.functions {
 		f.remove()
 	}
-	s.net.Destroy()
+	if !s.plays {
+		s.net.Destroy()
+	}
 	s.departing.drop()
 }
 
@@ -159,11 +177,13 @@ func (s *Stack) Remove(function uint32) {
 
 // Listen lets peers call a function at a port. Unlistened follows if that is not possible.
 func (s *Stack) Listen(function uint32, port uint16) {
+	s.told(tellListen, int(function), int(port))
 	s.guarded(func() { s.listen(s.functions[function], function, port) })
 }
 
 // Unlisten ends that. Connections that were not announced as Incoming are reset.
 func (s *Stack) Unlisten(function uint32, port uint16) {
+	s.told(tellUnlisten, int(function), int(port))
 	s.guarded(func() {
 		if f := s.functions[function]; f != nil && f.listeners[port] != nil {
 			f.listeners[port].end()
@@ -175,6 +195,8 @@ func (s *Stack) Unlisten(function uint32, port uint16) {
 func (s *Stack) Connect(function uint32, from uint16, to netip.AddrPort) *Conn {
 	st := s.newStream(function)
 	st.conn.Peer = to
+	s.enroll(st.conn)
+	s.told(tellConnect, int(function), int(to.Port()))
 	s.guarded(func() { st.connect(s.functions[function], from, to) })
 	return st.conn
 }
@@ -252,15 +274,26 @@ type Event struct {
 // Next returns the next event; false if there is none.
 func (s *Stack) Next() (ev Event, ok bool) {
 	s.release()
-	for {
+	if !s.plays {
+		ev = s.next()
+	}
+	if s.tape.Active() {
+		s.passEvent(&ev)
+	}
+	s.event = ev
+	return ev, ev.What != 0
+}
+
+// next returns the next event of gVisor's; What is 0 if there is none.
+func (s *Stack) next() (ev Event) {
+	for ok := false; ; {
 		if len(s.serving) == 0 && !s.takeDirty() {
-			return Event{}, false
+			return Event{}
 		}
 		d := s.serving[0]
 		s.guarded(func() { ev, ok = d.serve() })
 		if ok {
-			s.event = ev
-			return ev, true
+			return ev
 		}
 		if len(s.serving) > 0 && s.serving[0] == d { // else a fault came
 			s.serving = s.serving[1:]
@@ -297,6 +330,9 @@ func (s *Stack) marked() bool {
 
 // again has something served. gVisor calls it too, under its locks.
 func (s *Stack) again(d served) {
+	if s.plays {
+		return
+	}
 	s.mu.Lock()
 	marked := d.mark()
 	first := len(s.dirty) == 0 && !*marked
@@ -321,6 +357,9 @@ type Conn struct {
 	in             []byte // received and not taken
 	kept           bool   // in is no longer what Next read
 	written, acked uint64
+
+	number uint32 // on the tape
+	cut    Cutter // of what the peer sends
 }
 
 // In returns the bytes that were received and not taken. They are valid until the next call of Next
@@ -345,12 +384,18 @@ func (c *Conn) Acknowledged() uint64 { return c.acked }
 func (c *Conn) Write(b []byte) (n int) {
 	b = b[:min(len(b), c.Room())]
 	c.written += uint64(len(b))
-	c.st.write(b)
+	if !c.st.s.plays {
+		c.st.write(b)
+	}
+	c.told(tellWrite, len(b))
 	return len(b)
 }
 
+func (c *Conn) told(what, n int) { c.st.s.told(what, int(c.number), n) }
+
 // CloseWrite tells the peer that no more bytes follow those written.
 func (c *Conn) CloseWrite() {
+	c.told(tellCloseWrite, 0)
 	if st := c.st; st.last == 0 {
 		st.shut = true
 		st.s.again(st)
@@ -360,6 +405,7 @@ func (c *Conn) CloseWrite() {
 // Close ends the connection in order: the peer gets all that was written. What it sends from now on
 // is refused. Closed follows, or Lost.
 func (c *Conn) Close() {
+	c.told(tellClose, 0)
 	if st := c.st; st.last == 0 {
 		st.s.guarded(st.close)
 	}
@@ -367,6 +413,7 @@ func (c *Conn) Close() {
 
 // Reset ends the connection at once. Closed follows.
 func (c *Conn) Reset() {
+	c.told(tellReset, 0)
 	if st := c.st; st.last == 0 {
 		st.s.guarded(st.reset)
 	}
@@ -447,6 +494,17 @@ func (d *departing) drop() {
 
 // Transmit copies the next IP packet that a function sends to b; n is 0 if there is none.
 func (s *Stack) Transmit(b []byte) (n int, d Departure) {
+	if !s.plays {
+		n, d = s.transmit(b)
+	}
+	if s.tape.Active() {
+		n, d = s.passPacket(b, n, d)
+	}
+	return n, d
+}
+
+// transmit does what Transmit does, with a packet of gVisor's.
+func (s *Stack) transmit(b []byte) (n int, d Departure) {
 	x, ok := s.departing.take()
 	if !ok {
 		return 0, Departure{}

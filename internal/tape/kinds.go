@@ -44,20 +44,23 @@ const (
 
 // Answers to what the owner asks while it handles an event.
 const (
-	Functions Kind = 0x40 + iota // settings of functions, at the beginning
-	Knows                        // whether an address is known
-	Random                       // a random number
-	Untaken                      // events that a driver has not taken
-	Opened                       // a packet of a peer, without its seal
-	Checked                      // whether its connection accepts it
-	PortUSO                      // whether a port takes frames of UDP
-	PortTakes                    // whether a port takes frames that stand for many
-	PortWrote                    // whether a port took a frame
-	Lane                         // the shard that a sealed packet is for
-	Taken                        // a frame of another shard, or that there is none
-	Given                        // whether another shard has room for a frame
-	Sound                        // whether the checksums of a packet are right
-	Pool                         // what a pool of credits, which the shards share, says
+	Functions    Kind = 0x40 + iota // settings of functions, at the beginning
+	Knows                           // whether an address is known
+	Random                          // a random number
+	Untaken                         // events that a driver has not taken
+	Opened                          // a packet of a peer, without its seal
+	Checked                         // whether its connection accepts it
+	PortUSO                         // whether a port takes frames of UDP
+	PortTakes                       // whether a port takes frames that stand for many
+	PortWrote                       // whether a port took a frame
+	Lane                            // the shard that a sealed packet is for
+	Taken                           // a frame of another shard, or that there is none
+	Given                           // whether another shard has room for a frame
+	Sound                           // whether the checksums of a packet are right
+	Pool                            // what a pool of credits, which the shards share, says
+	StreamEvent                     // what TCP tells, and the bytes of a stream, or that it tells nothing
+	StreamPacket                    // a packet of TCP, or that there is none
+	StreamWaits                     // whether there may be one
 )
 
 // Guest memory.
@@ -85,18 +88,20 @@ var names = map[Kind]string{
 	Functions: "settings of functions", Knows: "is the address known", Random: "random number", Untaken: "events not taken",
 	Opened: "packet opened", Checked: "packet checked", PortUSO: "port takes USO", PortTakes: "port takes offload", PortWrote: "port took the frame",
 	Lane: "shard of a packet", Taken: "frame of another shard", Given: "another shard has room", Sound: "checksums are right", Pool: "pool of credits",
+	StreamEvent: "event of TCP", StreamPacket: "packet of TCP", StreamWaits: "TCP has packets",
 	MemRead: "memory read", MemWrite: "memory written", MemLoad: "word loaded", MemStore: "word stored", MemSwap: "compare and swap", MemAdd: "fetch and add",
 	MemHas: "memory mapped", MemRange: "mapped range", BellTake: "doorbell records", BellArm: "bell armed",
 	AreaRead: "window read", AreaWrite: "window written", AreaLoad: "window word loaded",
 }
 
 // values says what follows a kind of entry that is not read by who knows more of it: u a number, b bytes
-// behind their number, p a part, s sums. After e, the text of an error, and o, the outcome of an access
-// to guest memory, the rest is there only if all was well.
+// behind their number, p a part, l parts up to an empty one, s sums. After e, the text of an error, and o, the
+// outcome of an access to guest memory, the rest is there only if all was well; after z, a number, if it is not 0.
 var values = map[Kind]string{
 	StepEnd: "s", InboxEnd: "", Secret: "", Deliver: "", PortChange: "", PortSync: "", PortAdd: "uu", PortLost: "u",
 	Knows: "u", Random: "u", Untaken: "u", Checked: "u", PortUSO: "u", PortTakes: "u", PortWrote: "u", Lane: "u", Given: "u", Sound: "u", Pool: "u",
 	MemRead: "op", MemWrite: "o", MemLoad: "ou", MemStore: "o", MemSwap: "ou", MemAdd: "ou", MemHas: "u", MemRange: "u",
+	StreamEvent: "zuububbuul", StreamPacket: "zuuuup", StreamWaits: "u",
 	BellTake: "be", BellArm: "ue", AreaRead: "ep", AreaWrite: "e", AreaLoad: "ue",
 }
 
@@ -114,6 +119,14 @@ func (t *Tape) Pass(k Kind) {
 			t.Bytes()
 		case 'p':
 			t.part()
+		case 'l':
+			for size, _ := t.part(); size > 0; {
+				size, _ = t.part()
+			}
+		case 'z':
+			if t.Uint() == 0 {
+				return
+			}
 		case 'e':
 			if t.Text() != "" {
 				return
@@ -150,10 +163,11 @@ const (
 	Core                  // requests to the core
 	Reads                 // where guest memory was read
 	Shards                // frames for other shards
+	Streams               // what TCP is told, and headers on streams
 	classes
 )
 
 // String names the class, for people.
 func (c Class) String() string {
-	return [...]string{"frames for the uplink", "writes to guest memory", "messages to drivers", "frames for ports", "requests to the core", "places read in guest memory", "frames for other shards", "?"}[min(c, classes)]
+	return [...]string{"frames for the uplink", "writes to guest memory", "messages to drivers", "frames for ports", "requests to the core", "places read in guest memory", "frames for other shards", "what TCP is told", "?"}[min(c, classes)]
 }

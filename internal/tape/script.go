@@ -129,7 +129,7 @@ func (l *loose) begun(t *Tape) (now int64) {
 }
 
 // fleeting are kinds of what was there for one event only.
-var fleeting = map[Kind]bool{BellTake: true, Opened: true, Checked: true, Taken: true}
+var fleeting = map[Kind]bool{BellTake: true, Opened: true, Checked: true, Taken: true, StreamEvent: true, StreamPacket: true}
 
 // ask begins an answer: the next of the subject after this event in the recording; else the last before
 // it, as memory keeps what is in it; else the first after it.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/ring"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/internal/timer"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
 	"github.com/falcon-vnic/vnic/rdma/trace"
@@ -25,6 +26,7 @@ type Engine struct {
 	timers  timer.Wheel[*Conn]
 	buffers buffers
 	random  *rand.ChaCha8
+	tape    *tape.Tape
 	stats   Stats
 
 	// Scratch memory of one call.

@@ -10,9 +10,14 @@ const protocolTCP = 6
 
 // Kind is iWARP.
 var Kind = transport.Kind{
-	Name:      Name,
-	New:       func(transport.Host, transport.Options) transport.Wire { return New() },
+	Name: Name,
+	New: func(_ transport.Host, o transport.Options) transport.Wire {
+		e := New()
+		e.tape = o.Tape
+		return e
+	},
 	Takes:     transport.Claim{Protocol: protocolTCP},
+	Cut:       func() func([]byte) (n, head int) { return new(cutter).next },
 	MaxPacket: 64 << 10,
 	Features:  abi.FeatureIWARP,
 	Without:   abi.FeatureDatagrams,

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/falcon-vnic/vnic/internal/ring"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
 	"github.com/falcon-vnic/vnic/rdma/trace"
@@ -263,7 +264,7 @@ func (s *requester) sendPull(b []byte, p *pull) int {
 		s.atomic.Append(data[:0])
 	} else {
 		for p.stag == 0 {
-			p.stag = uint32(s.c.e.random.Uint64())
+			p.stag = uint32(s.c.e.tape.Number(tape.Random, s.c.e.random.Uint64()))
 		}
 		s.read = wire.ReadRequest{SinkSTag: p.stag, Size: p.length}
 		if p.r != nil {

@@ -12,7 +12,10 @@ type Kind struct {
 	Groups    bool               // ports take packets to multicast groups too
 	MaxPacket int                // bytes of the longest IP packet
 	Head      func(b []byte) int // length of the headers behind UDP's, which begin b
-	Counters  []Counter
+	// Cut returns what follows a stream of the peer to tell headers from payload: it returns the length of the first
+	// piece of what comes next, and how many bytes at its beginning are no payload. Of Streams only.
+	Cut      func() func(b []byte) (n, head int)
+	Counters []Counter
 
 	// Of a wire that can be the only one of a function (rdma.transport), by package abi's features:
 	Features uint64 // what its drivers are offered beside what all are

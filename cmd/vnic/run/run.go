@@ -93,9 +93,6 @@ worker by the program on disk.`,
 				return nil
 			}
 			if o.record != "" {
-				if err := device.Recordable(cfg); err != nil {
-					return err
-				}
 				if o.record, err = filepath.Abs(o.record); err != nil {
 					return err
 				}
