@@ -141,5 +141,9 @@ func (s *Stack) passPacket(b []byte, n int, d Departure) (int, Departure) {
 		return 0, Departure{}
 	}
 	d = Departure{Function: uint32(t.Uint()), Segments: int(t.Uint()), Segment: int(t.Uint()), Unsummed: t.Uint() != 0}
-	return copy(b, t.GetPart()), d
+	if n := copy(b, t.GetPart()); n > 0 && min(d.Segments, d.Segment) >= 0 && max(d.Segments, d.Segment) <= maxPacket {
+		return n, d
+	}
+	t.Differs("TCP sends a packet of %d segments of %d bytes", d.Segments, d.Segment)
+	return 0, d
 }
