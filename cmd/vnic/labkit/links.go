@@ -1,7 +1,9 @@
 package labkit
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 
 	"github.com/vishvananda/netlink"
@@ -32,15 +34,29 @@ func Plug(name, bridge string) error {
 	return nil
 }
 
-// FreePorts returns two TCP ports of the loopback interface that are free at the moment.
-func FreePorts() (ports [2]int, err error) {
-	var ls [2]net.Listener
-	for i := range ls {
-		if ls[i], err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
-			return ports, err
+// FreePorts returns three ports of 127.0.0.1 beside each other that are free at the moment, for TCP and UDP.
+// They are below those that the kernel gives to clients, of which one could take them before they are
+// used.
+func FreePorts() (ports [3]int, err error) {
+	for range 1000 {
+		first := 10000 + rand.IntN(20000)
+		if ports = [3]int{first, first + 1, first + 2}; isFree(ports[0]) && isFree(ports[1]) && isFree(ports[2]) {
+			return ports, nil
 		}
-		defer ls[i].Close()
-		ports[i] = ls[i].Addr().(*net.TCPAddr).Port
 	}
-	return ports, nil
+	return ports, errors.New("no three ports of 127.0.0.1 beside each other are free")
+}
+
+func isFree(port int) bool {
+	at := fmt.Sprintf("127.0.0.1:%d", port)
+	l, err := net.Listen("tcp4", at)
+	if err != nil {
+		return false
+	}
+	defer l.Close()
+	c, err := net.ListenPacket("udp4", at)
+	if err != nil {
+		return false
+	}
+	return c.Close() == nil
 }

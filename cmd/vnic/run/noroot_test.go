@@ -3,7 +3,6 @@ package run_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,13 +41,8 @@ func TestAnOrdinaryUserRunsNICs(t *testing.T) {
 	must(cmlink.Init(filepath.Join(dir, "keys"), "user", []string{"1", "2"}))
 	cms, err := labkit.FreePorts()
 	must(err)
-	var at [2]int
-	for i := range at {
-		c, err := net.ListenPacket("udp", "127.0.0.1:0")
-		must(err)
-		at[i] = c.LocalAddr().(*net.UDPAddr).Port
-		c.Close()
-	}
+	at, err := labkit.FreePorts()
+	must(err)
 	file := func(kind string, i int) string { return filepath.Join(dir, fmt.Sprintf("%s%d", kind, i+1)) }
 	write := func(i, port int) {
 		t.Helper()

@@ -2,14 +2,13 @@ package vnictest
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
@@ -100,20 +99,9 @@ func (m *Member) signal(s syscall.Signal) {
 // FreeEndpoint returns a URL of this machine for a member of etcd. The port after it is free, too.
 func FreeEndpoint(t testing.TB) string {
 	t.Helper()
-	for range 100 {
-		a, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := a.Addr().(*net.TCPAddr).Port
-		b, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
-		_ = a.Close()
-		if err == nil {
-			_ = b.Close()
-			return fmt.Sprintf("https://127.0.0.1:%d", port)
-		}
-		time.Sleep(time.Millisecond)
+	ports, err := labkit.FreePorts()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no two free ports beside each other")
-	return ""
+	return fmt.Sprintf("https://127.0.0.1:%d", ports[0])
 }

@@ -59,7 +59,7 @@ func (h *Host) Guest() string { return fmt.Sprintf("guest %d", h.Number) }
 
 // newHosts returns the two hosts. run is a folder for sockets with a short path, because the paths
 // of sockets may not exceed 107 bytes; out has the other files. cmPorts are free TCP ports.
-func newHosts(o Options, run, out string, cmPorts [2]int) [2]*Host {
+func newHosts(o Options, run, out string, cmPorts [3]int) [2]*Host {
 	var hs [2]*Host
 	for i := range hs {
 		me, peer := i+1, 2-i

@@ -41,10 +41,6 @@ func lab(t *testing.T) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	more, err := labkit.FreePorts()
-	if err != nil {
-		t.Fatal(err)
-	}
 	segment := fabric.New(4500)
 	for host := 1; host <= 2; host++ {
 		var c strings.Builder
@@ -56,7 +52,7 @@ rdma: {mtu: 4096}
 cm: {listen: 127.0.0.1:%[3]d, identity: %[4]s}
 peers:
 `, host, dir, ports[host-1], folder)
-		for peer, cm := range []int{ports[0], ports[1], more[0]} {
+		for peer, cm := range []int{ports[0], ports[1], 1} {
 			tenants := "100, 200"
 			if peer == 2 {
 				tenants = "300"
@@ -66,7 +62,7 @@ peers:
 			}
 		}
 		if host == 1 {
-			fmt.Fprintf(&c, "web: {listen: 127.0.0.1:%d}\n", more[1])
+			fmt.Fprintf(&c, "web: {listen: 127.0.0.1:%d}\n", ports[2])
 		}
 		fmt.Fprintf(&c, "functions:\n  - pf: 0\n    vf_count: 8\n    vfs:\n")
 		for vf := 1; vf <= 6; vf++ {
@@ -78,7 +74,7 @@ peers:
 		}
 		vnictest.ServeOn(t, segment, vnictest.WriteConfig(t, c.String()))
 	}
-	url = fmt.Sprintf("http://127.0.0.1:%d/", more[1])
+	url = fmt.Sprintf("http://127.0.0.1:%d/", ports[2])
 	client := func(host, vf int, args ...string) {
 		args = append([]string{"guest", "perf", "-d", fmt.Sprintf("unix://%s/g%d.%d", dir, host, vf)}, args...)
 		p, err := labkit.StartCommand("client", exec.Command(vnictest.Program(t), args...))
