@@ -76,8 +76,10 @@ peers:
 	}
 	url = fmt.Sprintf("http://127.0.0.1:%d/", ports[2])
 	client := func(host, vf int, args ...string) {
-		args = append([]string{"guest", "perf", "-d", fmt.Sprintf("unix://%s/g%d.%d", dir, host, vf)}, args...)
-		p, err := labkit.StartCommand("client", exec.Command(vnictest.Program(t), args...))
+		// One that gives up, as on a busy machine, begins again.
+		again := `trap 'trap - TERM; kill 0' TERM; while :; do "$@" & wait $!; sleep 0.1; done`
+		args = append([]string{"-c", again, "sh", vnictest.Program(t), "guest", "perf", "-d", fmt.Sprintf("unix://%s/g%d.%d", dir, host, vf)}, args...)
+		p, err := labkit.StartCommand("client", exec.Command("sh", args...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,34 +113,36 @@ func TestThePageOfANICWithTraffic(t *testing.T) {
 	if got := b.text("#connections"); !strings.Contains(got, "h2.pf0.vf3") || !strings.Contains(got, "ESTABLISHED") {
 		t.Error(got)
 	}
-	b.do(chromedp.SetValue("#trace-time", "1s"), chromedp.Click("#trace-form button"))
-	b.until("document.querySelectorAll('#timeline tbody tr').length > 10")
+	b.do(chromedp.SetValue("#trace-time", "1s"))
+	b.until(`document.querySelectorAll('#timeline tbody tr').length > 10 ||
+		(document.querySelector('#trace-status').textContent.startsWith('tracing') || document.querySelector('#trace-form button').click(), false)`)
 	if got := b.text("#timeline"); !strings.Contains(got, "WRITE") || !strings.Contains(got, "falcon") {
 		t.Error(got)
 	}
+	vnictest.Eventually(t, "captured packets", func() error { return captures(url, 10) })
+	if folder := os.Getenv("VNIC_PICTURES"); folder != "" {
+		pictures(b, folder)
+	}
+}
+
+// captures returns nil if a capture of a second has as many packets.
+func captures(url string, least int) error {
 	resp, err := http.Get(url + "capture?for=1s")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer resp.Body.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	packets, err := pcapgo.NewNgReader(resp.Body, pcapgo.DefaultNgReaderOptions)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	n := 0
-	for ; ; n++ {
-		if _, _, err := packets.ReadPacketData(); err == io.EOF {
-			break
+	for n := 0; ; n++ {
+		if _, _, err := packets.ReadPacketData(); err == io.EOF && n >= least {
+			return nil
 		} else if err != nil {
-			t.Fatal(err)
+			return fmt.Errorf("%w behind %d packets", err, n)
 		}
-	}
-	if n < 10 {
-		t.Errorf("%d packets are captured", n)
-	}
-	if folder := os.Getenv("VNIC_PICTURES"); folder != "" {
-		pictures(b, folder)
 	}
 }
 
