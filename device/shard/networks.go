@@ -2,12 +2,14 @@ package shard
 
 import (
 	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/loglimit"
@@ -217,9 +219,16 @@ func (ns *networks) close() {
 
 // transmit creates packets and passes them to the gateway, as far as the tx queue and the quantum of
 // each network allow. It reports whether more could be sent at once.
-func (ns *networks) transmit(now falcon.Time, out *plainOut) (more bool) {
+//
+// Streams send one burst: most of TCP's window would go out at once otherwise, and each end would wait while
+// the other works.
+func (ns *networks) transmit(now falcon.Time, out *plainOut, burst int) (more bool) {
 	for _, n := range ns.all {
-		more = n.transmit(now, out) || more
+		most := math.MaxInt
+		if n.streams != nil {
+			most = burst
+		}
+		more = n.transmit(now, out, most) || more
 	}
 	return more
 }
@@ -240,7 +249,7 @@ type network struct {
 // networkFrames is the most packets of a network that may wait for ports of this NIC.
 const networkFrames = 64
 
-func (n *network) transmit(now falcon.Time, out *plainOut) (more bool) {
+func (n *network) transmit(now falcon.Time, out *plainOut, burst int) (more bool) {
 	n.held = slices.DeleteFunc(n.held, func(p *networkPort) bool {
 		if out.gw.Casting(p.at.Function) {
 			return false
@@ -254,7 +263,7 @@ func (n *network) transmit(now falcon.Time, out *plainOut) (more bool) {
 	if !out.gw.Waiting() && n.sending == nil {
 		n.used = 0 // ports have taken their packets
 	}
-	for range txQuantum {
+	for made, bytes, last := 0, 0, 0; made < txQuantum && bytes <= burst-last; made++ {
 		b := out.uplink.tx.Slot()
 		if b == nil {
 			return false
@@ -287,7 +296,10 @@ func (n *network) transmit(now falcon.Time, out *plainOut) (more bool) {
 		} else {
 			n.sending.ChargeCopy(n.bytes)
 		}
-		out.seal(now, b, &n.cut, n.cut.Next())
+		packet := n.cut.Next()
+		out.seal(now, b, &n.cut, packet)
+		last = len(packet) + security.MaxHeadroom + security.Trailer
+		bytes += last
 		out.uplink.tx.Patient = false
 		if !n.cut.Left() && !n.cut.NextCopy() {
 			n.used--

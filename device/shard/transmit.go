@@ -54,7 +54,7 @@ func (s *sender) transmit(now falcon.Time) bool {
 		more = s.plain.transmit(now, plain)
 	}
 	more = s.transmitFalcon(now, burst) || more
-	more = s.networks.transmit(now, s.plain) || more
+	more = s.networks.transmit(now, s.plain, burst) || more
 	if !s.portsFirst {
 		more = s.plain.transmit(now, plain) || more
 	}

@@ -7,11 +7,12 @@ import (
 	"sync/atomic"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
 // function is a function in the netstack: a NIC with one address, and the link by which its packets
@@ -211,7 +212,7 @@ func (f *function) parse(b []byte) (src netip.Addr, at int, segment header.TCP, 
 		return src, 0, nil, false
 	}
 	sum := header.PseudoHeaderChecksum(tcp.ProtocolNumber, from, to, uint16(len(segment)))
-	return netipAddr(from), at, segment, checksum.Checksum(segment, sum) == 0xffff
+	return netipAddr(from), at, segment, checksum.Fold(uint32(checksum.Sum(segment))+uint32(sum)) == 0xffff
 }
 
 // acknowledged notes what a segment of a peer acknowledges.

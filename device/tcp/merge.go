@@ -124,13 +124,18 @@ func (s *Stack) deliver() {
 	if len(m.more) > 0 {
 		m.lengthen(f)
 	}
-	v := buffer.NewView(m.length)
-	_, _ = v.Write(m.ip)
-	_, _ = v.Write(m.first)
-	for _, data := range m.more {
-		_, _ = v.Write(data)
+	at := min(m.data, len(m.first))
+	headers := buffer.NewView(len(m.ip) + at) // alone: gVisor copies the whole view that it reads a header of
+	_, _ = headers.Write(m.ip)
+	_, _ = headers.Write(m.first[:at])
+	data := buffer.NewView(m.length - len(m.ip) - at)
+	_, _ = data.Write(m.first[at:])
+	for _, more := range m.more {
+		_, _ = data.Write(more)
 	}
-	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithView(v)})
+	payload := buffer.MakeWithView(data)
+	_ = payload.Prepend(headers)
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: payload})
 	s.handle(f, m.id, pkt)
 	pkt.DecRef()
 }

@@ -74,7 +74,6 @@ type Stack struct {
 	merged  merged    // the packet that arrived last
 	writers []*stream // for which bytes were written since the last Flush
 	spare   [][]byte  // buffers for them
-	scratch []byte    // what Next read
 	event   Event     // the last one; What is 0 if it was released
 	serving []served  // taken of dirty, which Next has not served yet
 
@@ -106,7 +105,7 @@ func New(cfg Config) *Stack {
 	silence()
 	s := &Stack{
 		limits: cfg.Limits.withDefaults(), wake: cfg.Wake, functions: map[uint32]*function{}, streams: map[*stream]struct{}{},
-		scratch: make([]byte, 64<<10), leaveAt: vtime.Never, tape: cfg.Tape, plays: cfg.Tape.Plays(), head: cfg.Head, cut: cfg.Cut,
+		leaveAt: vtime.Never, tape: cfg.Tape, plays: cfg.Tape.Plays(), head: cfg.Head, cut: cfg.Cut,
 	}
 	s.departing.functions = map[uint32]int{}
 	if s.plays {
@@ -301,7 +300,7 @@ func (s *Stack) next() (ev Event) {
 	}
 }
 
-// release ends the use of what Next read. What the shard left of it is kept.
+// release ends the use of what Next lent. What the shard left of it is kept.
 func (s *Stack) release() {
 	if c := s.event.Conn; s.event.What == Data && !c.kept && len(c.in) > 0 {
 		c.in, c.kept = slices.Clone(c.in), true
@@ -355,7 +354,7 @@ type Conn struct {
 
 	st             *stream
 	in             []byte // received and not taken
-	kept           bool   // in is no longer what Next read
+	kept           bool   // in is no longer what Next lent
 	written, acked uint64
 
 	number uint32 // on the tape

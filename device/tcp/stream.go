@@ -3,6 +3,7 @@ package tcp
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/netip"
 	"sync/atomic"
 
@@ -33,6 +34,7 @@ type stream struct {
 	last   What // the last event, which is to be told; 0: none yet
 	why    string
 
+	lent    int    // bytes at the beginning of what gVisor has received, which the shard has had
 	pending []byte // written, and not yet taken by gVisor, in a buffer of the stack's
 	shut    bool   // no more will be written
 	ending  bool   // the shard has closed it
@@ -258,6 +260,9 @@ func (st *stream) close() {
 
 // reset ends the connection at once.
 func (st *stream) reset() {
+	if st.s.event.Conn == st.conn {
+		st.s.release()
+	}
 	if st.f != nil {
 		st.ep.Abort()
 	}
@@ -282,9 +287,10 @@ func (st *stream) opened() (ev Event, ok bool) {
 	return ev, true
 }
 
-// read reads what has arrived, unless the shard has left some of what was read before: then gVisor keeps it, and
-// holds the peer's window closed.
+// read lends the shard the next piece of what has arrived, unless the shard has left some of the one before: then
+// gVisor keeps it, and holds the peer's window closed.
 func (st *stream) read() (ev Event, ok bool) {
+	st.takeLent()
 	c := st.conn
 	if st.eof {
 		if tcp.EndpointState(st.ep.State()) == tcp.StateError {
@@ -295,12 +301,12 @@ func (st *stream) read() (ev Event, ok bool) {
 	if len(c.in) > 0 {
 		return ev, false
 	}
-	w := tcpip.SliceWriter(st.s.scratch)
-	got, err := st.ep.Read(&w, tcpip.ReadOptions{})
+	var piece firstPiece
+	_, err := st.ep.Read(&piece, tcpip.ReadOptions{Peek: true})
 	switch err.(type) {
 	case nil:
-		c.in, c.kept = st.s.scratch[:got.Count], false
-		return st.event(Data), got.Count > 0
+		c.in, c.kept, st.lent = piece, false, len(piece)
+		return st.event(Data), len(piece) > 0
 	case *tcpip.ErrWouldBlock: // nothing there
 	case *tcpip.ErrClosedForReceive:
 		st.eof = true
@@ -309,6 +315,38 @@ func (st *stream) read() (ev Event, ok bool) {
 		st.finish(Lost, err.String())
 	}
 	return ev, false
+}
+
+// firstPiece keeps the first piece of what is written, and takes no other. It is gVisor's memory, which is valid until
+// it is read or the endpoint closed.
+type firstPiece []byte
+
+// Write implements io.Writer.
+func (p *firstPiece) Write(b []byte) (int, error) {
+	if len(*p) > 0 {
+		return 0, io.ErrShortWrite
+	}
+	*p = b
+	return len(b), nil
+}
+
+// takeLent reads what was lent, which the shard does not use any more.
+func (st *stream) takeLent() {
+	if st.lent > 0 {
+		_, _ = st.ep.Read((*discard)(&st.lent), tcpip.ReadOptions{})
+	}
+}
+
+// discard is how many bytes it takes.
+type discard int
+
+// Write implements io.Writer.
+func (d *discard) Write(b []byte) (n int, err error) {
+	if n = min(len(b), int(*d)); n < len(b) {
+		err = io.ErrShortWrite
+	}
+	*d -= discard(n)
+	return n, err
 }
 
 // reason returns what the endpoint says about its end.

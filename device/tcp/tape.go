@@ -98,7 +98,7 @@ func (s *Stack) playEvent(ev *Event) {
 	}
 	local, peer, mss, acked := t.Text(), t.Text(), int(min(t.Uint(), maxPacket)), t.Uint()
 	var in []byte
-	for b := t.GetPart(); len(b) > 0 && len(in) < len(s.scratch); b = t.GetPart() {
+	for b := t.GetPart(); len(b) > 0 && len(in) < maxPacket; b = t.GetPart() {
 		in = append(in, b...)
 	}
 	if ev.Conn = c; c == nil {

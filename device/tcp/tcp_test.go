@@ -179,6 +179,28 @@ func TestAResetIsSeenAtTheOtherEnd(t *testing.T) {
 	}
 }
 
+// TestWhatArrivedOutlivesAReset: a shard that resets a connection still has what it has not taken, though memory of
+// the connection is used for others.
+func TestWhatArrivedOutlivesAReset(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	w.sides[1].Listen(7, 5000)
+	a, b := w.connected(5000, false)
+	other, _ := w.connected(5000, false)
+	want := bytesOf(1, 1400)
+	w.data = func(e *end) {
+		if e == b {
+			e.Reset()
+			other.Write(make([]byte, len(want)))
+			w.sides[0].Flush()
+		}
+	}
+	a.left = want
+	w.until("the end", func() bool { return b.over })
+	if !bytes.Equal(b.In(), want) {
+		t.Error("other bytes")
+	}
+}
+
 // TestARemovedFunctionsPeersAreReset: the peers of a function that is taken out lose their
 // connections, and the function may come again.
 func TestARemovedFunctionsPeersAreReset(t *testing.T) {

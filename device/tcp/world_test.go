@@ -30,7 +30,8 @@ type world struct {
 	buf    [64 << 10]byte
 	cross  func(from int, function uint32) uint32 // the function at the other side; nil: the same number
 	sees   func(from int, packet []byte)
-	time   vtime.Time // virtual: each turn takes some
+	data   func(e *end) // is called when there is data; nil: some of it is taken
+	time   vtime.Time   // virtual: each turn takes some
 	failed time.Time
 }
 
@@ -200,6 +201,12 @@ func (w *world) happened(s *side, ev tcp.Event) {
 	switch ev.What {
 	case tcp.Connected:
 		e.connected = true
+	case tcp.Data:
+		if w.data != nil {
+			w.data(e)
+		} else if !e.deaf { // work takes the rest
+			e.take(w.rng.IntN(len(e.In()) + 1))
+		}
 	case tcp.PeerClosed:
 		e.eof = true
 	case tcp.Lost:
@@ -214,9 +221,8 @@ func (e *end) work() {
 	if e.over {
 		return
 	}
-	if in := e.In(); len(in) > 0 && !e.deaf {
-		e.got = append(e.got, in...)
-		e.Conn.Take(len(in))
+	if n := len(e.In()); n > 0 && !e.deaf {
+		e.take(n)
 	}
 	if n := e.Write(e.left); n > 0 {
 		e.left = e.left[n:]
@@ -225,6 +231,12 @@ func (e *end) work() {
 		e.writeOver = true
 		e.CloseWrite()
 	}
+}
+
+// take takes n bytes of what has arrived.
+func (e *end) take(n int) {
+	e.got = append(e.got, e.In()[:n]...)
+	e.Conn.Take(n)
 }
 
 // until turns until done.
