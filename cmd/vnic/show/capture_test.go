@@ -31,7 +31,7 @@ func TestCapture(t *testing.T) {
 		defer b.P.Stop(time.Second)
 		b.Next("progress")
 		path := filepath.Join(l.Dir, "x.pcapng")
-		_, stderr, code := vnictest.Run(t, "capture", "-s", l.Hosts[0].Control, "-w", path, "--mode", "clear", "--for", "1s")
+		_, stderr, code := vnictest.Run(t, "capture", "-s", l.Hosts[0].Control, "-w", path, "--mode", "clear", "--limit", "2000000")
 		if code != 0 || !strings.Contains(stderr, "bytes captured") {
 			t.Fatalf("exit status %d, %s", code, stderr)
 		}
