@@ -23,8 +23,8 @@ import (
 // A hostile peer over iWARP is a program on a host in the tenant's network, with sockets of Linux. What it
 // attacks is the listener of a function that has a connection to another NIC, too.
 
-// victim is a function under attack.
-type victim struct {
+// target is a function under attack.
+type target struct {
 	*endpoint // its connection to a friend
 	pd        *guestlib.PD
 	cq        *guestlib.CQ
@@ -35,11 +35,11 @@ const (
 	hostilePort  = 6000
 	hostileAddr  = "192.168.100.12"
 	halfOpenAddr = "192.168.100.99" // nobody answers there
-	victimAddr   = "192.168.100.11"
+	targetAddr   = "192.168.100.11"
 )
 
 // serve accepts every call with a queue pair of its own, until ctx ends.
-func (v *victim) serve(ctx context.Context, l *guestlib.Listener) {
+func (v *target) serve(ctx context.Context, l *guestlib.Listener) {
 	for {
 		r, err := l.Accept(ctx)
 		if err != nil {
@@ -142,7 +142,7 @@ var attacks = map[string]func(c net.Conn, rng *rand.Rand){
 	},
 }
 
-// begin makes a connection of iWARP, if the victim takes it.
+// begin makes a connection of iWARP, if the target takes it.
 func begin(c net.Conn) {
 	_, _ = c.Write(request())
 	_ = c.SetReadDeadline(time.Now().Add(time.Second))
@@ -157,7 +157,7 @@ func flood(n int, rng *rand.Rand) error {
 		return err
 	}
 	defer unix.Close(fd)
-	from, to := net.ParseIP(halfOpenAddr).To4(), net.ParseIP(victimAddr).To4()
+	from, to := net.ParseIP(halfOpenAddr).To4(), net.ParseIP(targetAddr).To4()
 	for range n {
 		b := make([]byte, 40)
 		copy(b, []byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, unix.IPPROTO_TCP})
@@ -202,12 +202,12 @@ func attackIWARP(t *testing.T, rounds int) {
 			devicetest.AddPort(c, 1, &config.Port{Name: "vp12", Netns: c.Functions[0].VFs[0].Port.Netns, Addresses: devicetest.Addrs(halfOpenAddr)})
 		}
 	}, func(w *world, host, _ *namespace) {
-		host.sh("ip addr del %s/24 dev vp1; ip addr add %s/24 dev vp12", victimAddr, hostileAddr)
+		host.sh("ip addr del %s/24 dev vp1; ip addr add %s/24 dev vp12", targetAddr, hostileAddr)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
 		connect(t, a, b, 5000)
-		v := &victim{endpoint: a}
+		v := &target{endpoint: a}
 		v.pd, v.cq = newAttacked(t, a)
 		v.secret = newSecret(t, a)
 		l, err := a.dev.Listen(ctx, hostilePort)
@@ -226,7 +226,7 @@ func attackIWARP(t *testing.T, rounds int) {
 					if err := flood(20, rng); err != nil {
 						t.Error(err)
 					}
-					c, err := net.DialTimeout("tcp", fmt.Sprintf("%s:%d", victimAddr, hostilePort), testTime)
+					c, err := net.DialTimeout("tcp", fmt.Sprintf("%s:%d", targetAddr, hostilePort), testTime)
 					if err != nil {
 						t.Errorf("%s: %v", name, err)
 						return

@@ -174,9 +174,9 @@ func TestRDMACRCSaysWhetherIWARPHasChecksums(t *testing.T) {
 	}
 }
 
-// askOverIWARP sends the victim's listener a request from a socket of Linux, and returns the answer.
+// askOverIWARP sends the target's listener a request from a socket of Linux, and returns the answer.
 func askOverIWARP(request wire.Frame) (reply wire.Frame, err error) {
-	c, err := net.DialTimeout("tcp", fmt.Sprintf("%s:%d", victimAddr, hostilePort), testTime)
+	c, err := net.DialTimeout("tcp", fmt.Sprintf("%s:%d", targetAddr, hostilePort), testTime)
 	if err != nil {
 		return reply, err
 	}
