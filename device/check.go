@@ -52,7 +52,7 @@ func CheckMachine(cfg *config.Config, asServing func(check func() error) error) 
 	if err := asServing(func() error { return CheckIdentity(cfg) }); err != nil {
 		errs = append(errs, err)
 	}
-	if len(cfg.Peers) > 0 {
+	if cfg.HasPeers() {
 		add("cm.listen", checkAddress(cfg.CM.Listen.Addr().String()))
 	}
 	if cfg.PSP.KeyLog != "" {
@@ -83,7 +83,7 @@ func CheckMachine(cfg *config.Config, asServing func(check func() error) error) 
 // CheckIdentity checks that a NIC with peers can read its identity: its certificate, key and the
 // rest. It needs to read them also while it serves, as the list of revoked certificates may change.
 func CheckIdentity(cfg *config.Config) error {
-	if len(cfg.Peers) == 0 {
+	if !cfg.HasPeers() {
 		return nil
 	}
 	if _, err := cmlink.Load(cfg.CM.Identity, cfg.CM.Name); err != nil {

@@ -33,6 +33,9 @@ func TestCheckMachine(t *testing.T) {
 		"address of the CM": {func(c *config.Config) {
 			c.Peers, c.CM.Listen = make([]config.Peer, 1), elsewhere
 		}, []string{"cm.identity: ", "cm.listen: 192.0.2.1 is no address of this host"}},
+		"identity in a fleet": {func(c *config.Config) {
+			c.Directory.Etcd, c.CM.Listen = &config.Etcd{}, elsewhere
+		}, []string{"cm.identity: ", "cm.listen: 192.0.2.1 is no address of this host"}},
 		"key log":           {func(c *config.Config) { c.PSP.KeyLog = none }, []string{"psp.keylog: "}},
 		"capture":           {func(c *config.Config) { c.Capture = &config.Capture{File: none} }, []string{"capture.file: " + none + ": there is no folder"}},
 		"capture in a file": {func(c *config.Config) { c.Capture = &config.Capture{File: file + "/x"} }, []string{"capture.file: open " + file}},

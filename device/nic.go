@@ -101,7 +101,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 	}
 	n.reload.was, n.reload.changed = cfg, []string{}
 	n.links = links{log: n.log, cfg: cfg, self: deps.Identity}
-	if len(cfg.Peers) > 0 || cfg.Directory.Etcd != nil {
+	if cfg.HasPeers() {
 		if err = n.links.identify(); err != nil {
 			return nil, err
 		}

@@ -146,7 +146,7 @@ func (c *Config) checkCM(r *report) {
 		r.add("cm.name", err.Error(), "write the NAME of host-NAME.pem, or leave it out for nic.host")
 	}
 	c.checkDirectory(r)
-	if len(c.Peers) == 0 && c.Directory.Etcd == nil {
+	if !c.HasPeers() {
 		return
 	}
 	if !c.CM.Listen.IsValid() {

@@ -129,6 +129,9 @@ type Peer struct {
 	All bool // Functions are all that it has, in all its tenants: a directory knows them
 }
 
+// HasPeers reports whether the NIC has peers from the configuration on, or may have some from a directory.
+func (c *Config) HasPeers() bool { return len(c.Peers) > 0 || c.Directory.Etcd != nil }
+
 // Directory says where peers come from that are not listed.
 type Directory struct {
 	Etcd *Etcd `yaml:"etcd" doc:"the hosts of a fleet, by keys in etcd"`
