@@ -41,7 +41,7 @@ var identity = []Setting{
 		Text: func(of *config.Function) string { return strconv.FormatUint(uint64(of.Tenant), 10) },
 	},
 	{
-		Key: "address", Also: []string{"addr"}, Value: "IP", Help: "in the tenant's network", Resets: true,
+		Key: "address", Also: []string{"addr"}, Value: "IP|none", Help: "in the tenant's network", Resets: true,
 		Set: setAddress, Text: addressText,
 	},
 	{Key: "guest", Value: "cid:N|unix:NAME|none", Help: "who may drive it", Set: setGuest, Text: guestText},

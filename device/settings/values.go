@@ -67,6 +67,10 @@ func setSpoofCheck(to *config.Function, text string) error {
 }
 
 func setAddress(to *config.Function, text string) error {
+	if text == "none" {
+		to.Address = netip.Addr{}
+		return nil
+	}
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Is4In6() || a.Zone() != "" {
 		return fmt.Errorf("%q is not an IPv4 or IPv6 address; write it as 192.168.100.11", text)

@@ -18,7 +18,7 @@ func TestValuesEndAtTheirLimits(t *testing.T) {
 		{"weight", []string{"1", "255"}, []string{"0", "256", "-1", "x"}},
 		{"max_qp", []string{"1", "4294967295"}, []string{"4294967296", "x"}},
 		{"guest", []string{"cid:3", "cid:4294967295", "unix:a", "none"}, []string{"cid:2", "cid:0", "cid:4294967296", "cid:", "unix:", "tcp:3", "", "cid"}},
-		{"address", []string{"10.0.0.1", "fd00::1"}, []string{"::ffff:10.0.0.1", "fe80::1%eth0", "x", ""}},
+		{"address", []string{"10.0.0.1", "fd00::1", "none"}, []string{"::ffff:10.0.0.1", "fe80::1%eth0", "x", ""}},
 		{"dma_window", []string{"all", "0+4K", "1G+256M"}, []string{"4K", "x+4K", "4K+x", ""}},
 		{"trust", []string{"on", "off", "true", "false"}, []string{"yes", ""}},
 		{"credits", []string{"1", "req-pkt-tx=1", "req-pkt-tx=4,data-pkt-tx=5"}, []string{"0", "req-pkt-tx=0", "req-pkt-tx", "x=1", "req-pkt-tx=4,", "4294967296"}},

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
+	"github.com/falcon-vnic/vnic/device/netns"
 )
 
 // TestReload: vnic reload and SIGHUP apply the configuration as it is now, without another worker; a
@@ -67,6 +68,70 @@ func TestReload(t *testing.T) {
 			return nil
 		})
 		l.Works()
+	})
+}
+
+// TestAPortComesAndGoesByAReload: on a TAP, which the next worker takes over. One in a network namespace
+// needs a worker that may enter it: an upgrade gives one, if the worker began without.
+func TestAPortComesAndGoesByAReload(t *testing.T) {
+	vnictest.InLab(t, false, func(l *vnictest.Lab) {
+		l.Start(0)
+		before := l.NIC(0, 0)
+		const vf2, port = "vfs:", "vfs:\n      - {vf: 2, tenant: 101, address: 192.168.101.1, port: {name: late}}"
+		// reload fails if a reason is given.
+		reload := func(refused string) {
+			t.Helper()
+			out, errs, code := vnictest.Run(t, "reload", "-s", l.Hosts[0].Control)
+			if (code == 0) != (refused == "") || !strings.Contains(errs, refused) || refused == "" && !strings.Contains(out, "h1.pf0.vf2") {
+				t.Fatalf("exit status %d: %s%s, want %q", code, out, errs, refused)
+			}
+			if n := l.NIC(0, 0); n.Worker != before.Worker {
+				t.Errorf("it is worker %d, before %d", n.Worker, before.Worker)
+			}
+		}
+		index := func() int {
+			if is, err := net.InterfaceByName("late"); err == nil {
+				return is.Index
+			}
+			return 0
+		}
+		configure(l, 0, vf2, port)
+		reload("")
+		was := index()
+		if was == 0 {
+			t.Fatal("there is no port")
+		}
+		l.Must(syscall.Kill(before.Worker, syscall.SIGKILL))
+		before = l.NIC(0, before.Worker)
+		if is := index(); is != was {
+			t.Errorf("the next worker has interface %d, the one before had %d", is, was)
+		}
+		configure(l, 0)
+		reload("")
+		if index() != 0 {
+			t.Error("the port is still there")
+		}
+
+		space, err := netns.NewSpace()
+		l.Must(err)
+		defer space.Close()
+		configure(l, 0, vf2, strings.Replace(port, "name: late", "name: late, netns: "+space.Path(), 1))
+		reload("a port has netns, and the worker gave up the right to enter namespaces, since it began without such a port: this takes effect with vnic upgrade")
+		if out, errs, code := vnictest.Run(t, "upgrade", "-s", l.Hosts[0].Control); code != 0 {
+			t.Fatalf("%s%s", out, errs)
+		}
+		before = l.NIC(0, before.Worker)
+		there := func() bool {
+			return space.Do(func() error { _, err := net.InterfaceByName("late"); return err }) == nil
+		}
+		if !there() {
+			t.Error("after an upgrade there is no port in the namespace")
+		}
+		configure(l, 0)
+		reload("")
+		if there() {
+			t.Error("the port in the namespace is still there")
+		}
 	})
 }
 

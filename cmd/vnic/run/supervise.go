@@ -32,10 +32,10 @@ import (
 // resources holds the sockets, memory and connections that a NIC's supervisor keeps for its workers.
 type resources struct {
 	o           *options
-	text        int        // memfd with the configuration for workers; -1: none yet
-	level       slog.Level // of the log, in the configuration that the worker is to take
-	before      int        // memfd with the configuration before an unsettled upgrade; -1: none
-	shape       shape
+	text        int           // memfd with the configuration for workers; -1: none yet
+	level       slog.Level    // of the log, in the configuration that the worker is to take
+	before      int           // memfd with the configuration before an unsettled upgrade; -1: none
+	rights      []int         // capabilities of the worker
 	limit       time.Duration // limit of the watchdog
 	limitBefore time.Duration // limit of the watchdog before an unsettled upgrade
 	given       []supervisor.Given
@@ -110,9 +110,6 @@ func keep(cfg *config.Config, o *options, log *slog.Logger) (_ *resources, err e
 			_ = k.end()
 		}
 	}()
-	if k.shape, err = shapeOf(cfg); err != nil {
-		return nil, err
-	}
 	sockets := []string{cfg.Control}
 	for i := range cfg.Attach {
 		sockets = append(sockets, cfg.Attach[i].Socket)
@@ -244,6 +241,9 @@ func (k *resources) giveFile(name string, file func() (*os.File, error)) error {
 // give returns what a worker that starts is given. What the recorder of the one before had is saved, or nobody asks for it.
 func (k *resources) give() []supervisor.Given {
 	_ = k.takeRing(nil).Close() // nil is allowed
+	if cfg, err := k.current(); err == nil {
+		k.rights = workerCapabilities(cfg)
+	}
 	return append([]supervisor.Given{{Name: givenConfig, FDs: []int{k.text}}}, k.given...)
 }
 
@@ -397,9 +397,13 @@ func closeText(fd *int) {
 	}
 }
 
-// shape describes everything that a supervisor creates and keeps for a configuration, and that an
-// upgrade therefore cannot change. It maps the name of each part, for messages, to its settings.
+// shape describes everything that a supervisor creates and keeps for a configuration, and that a reload
+// and an upgrade therefore cannot change. It maps the name of each part, for messages, to its settings.
 type shape map[string]string
+
+// tapPort begins the names of ports with TAPs. Workers make these and end them; the supervisor has only
+// copies of their descriptors. So they come and go, and only one that stays has to be in its namespace.
+const tapPort = "the port with TAP "
 
 func shapeOf(cfg *config.Config) (shape, error) {
 	u := &cfg.Uplink
@@ -410,7 +414,7 @@ func shapeOf(cfg *config.Config) (shape, error) {
 		case p.Type == config.PortVhostUser:
 			s["the port with socket "+p.Socket] = fmt.Sprintf("name %s, listen %s, queues %d, mtu %d", p.Name, p.Listen, p.Queues, p.MTU)
 		default:
-			s["the port with TAP "+p.Name] = "netns " + strconv.Quote(p.Netns)
+			s[tapPort+p.Name] = "netns " + strconv.Quote(p.Netns)
 		}
 	}
 	for i := range cfg.Attach {
@@ -441,6 +445,7 @@ func shapeOf(cfg *config.Config) (shape, error) {
 func (s shape) changes(is shape) (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		switch now, there := is[name]; {
+		case !there && strings.HasPrefix(name, tapPort):
 		case !there:
 			list = append(list, fmt.Sprintf("%s (%s) is gone", name, s[name]))
 		case now != s[name]:
@@ -448,7 +453,7 @@ func (s shape) changes(is shape) (list []string) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(is)) {
-		if _, there := s[name]; !there {
+		if _, there := s[name]; !there && !strings.HasPrefix(name, tapPort) {
 			list = append(list, fmt.Sprintf("%s (%s) is new", name, is[name]))
 		}
 	}
@@ -460,16 +465,9 @@ func (k *resources) prepare(ctx context.Context, program string) error {
 	if err := k.tryProgram(ctx, program); err != nil {
 		return err
 	}
-	cfg, err := config.Load(k.o.path)
+	cfg, err := k.next()
 	if err != nil {
 		return err
-	}
-	is, err := shapeOf(cfg)
-	if err != nil {
-		return err
-	}
-	if list := k.shape.changes(is); len(list) > 0 {
-		return fmt.Errorf("%s: %s: this takes effect when vnic run is stopped and started", k.o.path, strings.Join(list, ", "))
 	}
 	text, err := keepText(k.o.path)
 	if err != nil {
@@ -480,18 +478,38 @@ func (k *resources) prepare(ctx context.Context, program string) error {
 	return nil
 }
 
-// reload checks the configuration on disk, and returns a descriptor of it for the worker.
-func (k *resources) reload() (text int, err error) {
+// next reads the configuration on disk, unless it has something that the supervisor has otherwise.
+func (k *resources) next() (*config.Config, error) {
 	cfg, err := config.Load(k.o.path)
 	if err != nil {
-		return -1, err
+		return nil, err
+	}
+	was, err := k.current()
+	if err != nil {
+		return nil, err
+	}
+	has, err := shapeOf(was)
+	if err != nil {
+		return nil, err
 	}
 	is, err := shapeOf(cfg)
 	if err != nil {
+		return nil, err
+	}
+	if list := has.changes(is); len(list) > 0 {
+		return nil, fmt.Errorf("%s: %s: this takes effect when vnic run is stopped and started", k.o.path, strings.Join(list, ", "))
+	}
+	return cfg, nil
+}
+
+// reload checks the configuration on disk, and returns a descriptor of it for the worker.
+func (k *resources) reload() (text int, err error) {
+	cfg, err := k.next()
+	if err != nil {
 		return -1, err
 	}
-	if list := k.shape.changes(is); len(list) > 0 {
-		return -1, fmt.Errorf("%s: %s: this takes effect when vnic run is stopped and started", k.o.path, strings.Join(list, ", "))
+	if slices.Contains(workerCapabilities(cfg), unix.CAP_SYS_ADMIN) && !slices.Contains(k.rights, unix.CAP_SYS_ADMIN) {
+		return -1, fmt.Errorf("%s: a port has netns, and the worker gave up the right to enter namespaces, since it began without such a port: this takes effect with vnic upgrade", k.o.path)
 	}
 	if err := device.CheckMachine(cfg, asWorker(cfg)); err != nil {
 		return -1, err

@@ -95,6 +95,9 @@ func TestChangesThatNeedARestart(t *testing.T) {
 		},
 		{up + vf, up + strings.Replace(vf, "name: p", "name: p, netns: x", 1), []string{`the port with TAP p was "netns \"\"" and is "netns \"x\""`}},
 		{up + vf, up + strings.Replace(vf, "name: p", "name: p, mtu: 1400", 1), nil},
+		{up + vf, up + strings.Replace(vf, ", port: {name: p}", "", 1), nil},
+		{up + vf, up + strings.Replace(vf, "name: p", "name: q, netns: x", 1), nil},
+		{up + vf, up + strings.Replace(vf, "name: p", "type: vhost-user, name: p, socket: /p.sock", 1), []string{"the port with socket /p.sock (name p, listen nic, queues 1, mtu 8932) is new"}},
 	} {
 		if got := of(c.was).changes(of(c.is)); !slices.Equal(got, c.want) {
 			t.Errorf("%s%q, want %q", c.is, got, c.want)
