@@ -149,7 +149,11 @@ func (f *fleet) apply(v *directory.View) {
 	self := f.self
 	f.mu.Unlock()
 	problems := map[string]string{}
-	for _, gone := range v.Moved(&self) {
+	moved := v.Moved(&self)
+	if len(moved) > 0 {
+		time.Sleep(leaveAfter)
+	}
+	for _, gone := range moved {
 		if err := f.api.GiveUp(gone.Name); err != nil {
 			problems[gone.Name] = fmt.Sprintf("it was moved to another host and is not given up: %v", err)
 			continue
@@ -192,6 +196,10 @@ func (f *fleet) apply(v *directory.View) {
 	}
 	f.report(v, len(peers)-len(left), refused, problems)
 }
+
+// leaveAfter is how long a host goes on with a function that another host has now: its peers hear of that
+// when it does, some of them a little later, and send to it until then.
+const leaveAfter = 500 * time.Millisecond
 
 // linkTime is how long a function that moves here waits for links to the peers.
 const linkTime = time.Second

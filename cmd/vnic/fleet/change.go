@@ -262,7 +262,7 @@ func free(h *directory.Host, to string, t *directory.Taken) error {
 
 // move moves a function by one transaction on both grants, and waits until the new host has it.
 func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as string, set map[string]string) (t directory.Taken, err error) {
-	for {
+	for began := time.Now(); ; {
 		v, _, err := f.view(ctx, k)
 		if err != nil {
 			return t, err
@@ -295,6 +295,12 @@ func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as stri
 		}
 		if err := free(v.Host(to), to, &t); err != nil {
 			return t, err
+		}
+		if listed(v.Host(to), &t) && time.Since(began) < f.wait {
+			// The function was there, and that host has not yet said that it has left. Who reads that now
+			// would take it for the answer to this move, and the host that has the function would give it up.
+			time.Sleep(20 * time.Millisecond)
+			continue
 		}
 		m := &moving{folder: f, k: k, to: to, t: &t, before: [2]string{directory.Encode(source), directory.Encode(target)}}
 		for _, a := range fn.Addresses {
@@ -403,16 +409,21 @@ func (m *moving) taken(ctx context.Context) (why string, err error) {
 	return fmt.Sprintf("it has not taken %s within %s", m.t.Function, m.wait), nil
 }
 
+// listed reports whether a host says that it has the function that moves.
+func listed(h *directory.Host, t *directory.Taken) bool {
+	return slices.ContainsFunc(h.Functions, func(f directory.Function) bool {
+		return f.Tenant == t.Tenant && slices.Contains(f.Addresses, t.Addresses[0])
+	})
+}
+
 // says reports whether the new host's record has the function, or why it does not take it.
 func (m *moving) says(record []byte, since bool) (done bool, why string) {
 	h, err := directory.ParseHost(record)
 	if err != nil {
 		return false, "" // the next one may be better
 	}
-	for _, f := range h.Functions {
-		if f.Tenant == m.t.Tenant && slices.Contains(f.Addresses, m.t.Addresses[0]) {
-			return true, ""
-		}
+	if listed(&h, m.t) {
+		return true, ""
 	}
 	if since { // what it said before was about another move
 		why = h.Problems[m.t.Function]

@@ -410,6 +410,11 @@ func TestGrantsAreEachForOneHost(t *testing.T) {
 	if out := w.must("hosts"); !strings.Contains(out, "it is granted to b") {
 		t.Error(out)
 	}
+	began := time.Now() // a still says that it has it, which is no answer to a move back
+	w.must("move", "1:10.0.0.3", "a", "--as", "pf0.vf1", "--wait", "1s")
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("moved back after %v by what the host said before", took)
+	}
 	w.must("revoke", "b")
 	w.must("revoke", "b")
 	w.fails("host b is revoked: vnic fleet grant b lets it in again", "allow", "b", "4")

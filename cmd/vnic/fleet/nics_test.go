@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
@@ -291,6 +293,7 @@ func (h *hostNIC) echo() {
 	if err := h.guest.Do(func() (err error) { u, err = net.ListenPacket("udp", h.address()+":7"); return err }); err != nil {
 		h.t.Fatal(err)
 	}
+	holdsMany(h.t, u)
 	var serving sync.WaitGroup
 	ended, end := context.WithCancel(context.Background())
 	h.echoes = func() { end(); _ = l.Close(); _ = u.Close(); serving.Wait() }
@@ -363,45 +366,70 @@ func (s *stream) run() error {
 }
 
 // probes sends a datagram to another guest's port 7 each millisecond until stop is called, which returns
-// the longest time without an answer.
+// the longest time in which what was sent had no answer. An answer may come late: on a busy machine this
+// process, too, has to wait for a processor.
 func (h *hostNIC) probes(to *hostNIC) (stop func() time.Duration) {
 	h.t.Helper()
 	var c net.Conn
 	if err := h.guest.Do(func() (err error) { c, err = net.Dial("udp", to.address()+":7"); return err }); err != nil {
 		h.t.Fatal(err)
 	}
-	var worst time.Duration
-	var running sync.WaitGroup
+	holdsMany(h.t, c)
+	var sent []time.Time // by number
+	answered := map[uint64]bool{}
+	var sending, reading sync.WaitGroup
 	ended := make(chan struct{})
-	running.Go(func() {
+	sending.Go(func() {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				_, _ = c.Write(make([]byte, 8))
+				_, _ = c.Write(binary.BigEndian.AppendUint64(nil, uint64(len(sent))))
+				sent = append(sent, time.Now())
 			case <-ended:
 				return
 			}
 		}
 	})
-	running.Go(func() {
+	reading.Go(func() {
 		b := make([]byte, 8)
-		var last time.Time
 		for {
-			_, err := c.Read(b)
-			if errors.Is(err, net.ErrClosed) {
+			if n, err := c.Read(b); errors.Is(err, net.ErrClosed) {
 				return
-			}
-			if now := time.Now(); err == nil {
-				if !last.IsZero() {
-					worst = max(worst, now.Sub(last))
-				}
-				last = now
+			} else if err == nil && n == len(b) {
+				answered[binary.BigEndian.Uint64(b)] = true
 			}
 		}
 	})
-	return func() time.Duration { close(ended); _ = c.Close(); running.Wait(); return worst }
+	return func() (worst time.Duration) {
+		close(ended)
+		sending.Wait()
+		_ = c.Close()
+		reading.Wait()
+		for i, last := 0, -1; i < len(sent); i++ {
+			if !answered[uint64(i)] {
+				continue
+			}
+			if last >= 0 && last+1 < i {
+				worst = max(worst, sent[i].Sub(sent[last+1]))
+			}
+			last = i
+		}
+		return worst
+	}
+}
+
+// holdsMany makes a socket hold some thousand datagrams until they are read.
+func holdsMany(t testing.TB, c any) {
+	t.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err == nil {
+		err = errors.Join(err, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) }))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // goesOn waits for some answers more.
