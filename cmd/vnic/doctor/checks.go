@@ -49,6 +49,9 @@ var checks = []check{
 	{"br_netfilter", "bridge-nf-call-iptables", func(s *seen) []wrong {
 		return s.machineIs(s.machine.bridgeFilter, "iptables sees what crosses bridges, and may drop it")
 	}, "sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 net.bridge.bridge-nf-call-arptables=0, or let UDP port 1000 pass"},
+	{"neighbours", "how full the kernel's tables of neighbours are, which all namespaces share", func(s *seen) []wrong {
+		return s.machineIs(s.machine.neighbours != "", "%s", s.machine.neighbours)
+	}, "when it is full, packets to further addresses are lost: raise it, as by sysctl -w net.ipv4.neigh.default.gc_thresh3=8192 net.ipv4.neigh.default.gc_thresh2=4096, and net.ipv6 alike"},
 	{"clock", "whether something keeps the clock, and how far peers' clocks are from it", func(s *seen) []wrong {
 		list := s.machineIs(s.machine.clockWrong && s.hasPeers(), "nothing keeps this machine's clock")
 		return append(list, s.running(func(n *nic) (list []wrong) {

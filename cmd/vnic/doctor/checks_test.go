@@ -72,6 +72,9 @@ var ills = map[string][]struct {
 	"uso":          {{func(s *seen) { s.machine.noUSO = "Linux 6.1.0-42-amd64 refuses UDP segmentation on a TAP" }, "Linux 6.1.0-42-amd64"}},
 	"kvm":          {{func(s *seen) { s.machine.kvm = fs.ErrPermission }, "permission denied: QEMU emulates"}},
 	"br_netfilter": {{func(s *seen) { s.machine.bridgeFilter = true }, "iptables sees"}},
+	"neighbours": {{func(s *seen) {
+		s.machine.neighbours = nearlyFull("ARP", "entries  allocs\n000003fd 00003cb1\n000003fd 00003f30\n", "1024\n")
+	}, "(ARP) has 1021 entries of at most 1024"}},
 	"clock": {
 		{func(s *seen) { s.machine.clockWrong = true }, "nothing keeps"},
 		{func(s *seen) { s.nics[0].is.Peers[0].ClockAheadMS = 120_000 }, "the clock of peer vnic://lab/host/2 is 2m0s ahead of"},

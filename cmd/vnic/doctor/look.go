@@ -1,8 +1,10 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/user"
@@ -48,6 +50,7 @@ type machine struct {
 	noUSO        string // why TAPs carry no superframes; "": they do, or it is not known
 	bridgeFilter bool   // iptables sees bridged packets
 	clockWrong   bool   // nothing keeps the clock
+	neighbours   string // which of the kernel's tables of neighbours is nearly full; "": none
 	files        uint64
 	locked       uint64 // bytes that this user may lock in memory
 	root         bool
@@ -121,6 +124,7 @@ func lookAtMachine() (m machine) {
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)
 	m.clockWrong = err == nil && (state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0)
+	m.neighbours = cmp.Or(neighboursIn("ARP", "arp_cache", "ipv4"), neighboursIn("IPv6", "ndisc_cache", "ipv6"))
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
 		m.files = limit.Max // Go programs raise the soft limit to it
@@ -130,6 +134,28 @@ func lookAtMachine() (m machine) {
 	}
 	m.root = os.Geteuid() == 0
 	return m
+}
+
+// neighboursIn says whether a table of neighbours is nearly full; "": it is not, or that is not known.
+func neighboursIn(name, table, family string) string {
+	stat, err := os.ReadFile("/proc/net/stat/" + table)
+	most, also := os.ReadFile("/proc/sys/net/" + family + "/neigh/default/gc_thresh3")
+	if errors.Join(err, also) != nil {
+		return ""
+	}
+	return nearlyFull(name, string(stat), string(most))
+}
+
+// nearlyFull reads the statistics of a table of neighbours: names of columns, then a line of hexadecimal
+// numbers for each processor. The first column, entries, is of the whole table.
+func nearlyFull(name, stat, most string) string {
+	_, lines, _ := strings.Cut(stat, "\n")
+	has, err := strconv.ParseUint(strings.SplitN(lines, " ", 2)[0], 16, 64)
+	room, also := strconv.ParseUint(strings.TrimSpace(most), 10, 64)
+	if errors.Join(err, also) != nil || has < room/10*9 {
+		return ""
+	}
+	return fmt.Sprintf("the kernel's table of neighbours (%s) has %d entries of at most %d", name, has, room)
 }
 
 // lookAtUSO asks a TAP that nobody sees. Who may not make one is told by the kernel's version.
