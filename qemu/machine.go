@@ -71,8 +71,9 @@ const maxInitArgs = 32
 // baseKernelArgs make the guest print to ttyS0, exit instead of rebooting after a panic, and run
 // fast. norandmaps loads programs at the same addresses in each run: at other addresses TCG would
 // translate them again, which took more than a third of the time of a test that runs many programs.
+// notests leaves out the tests of the kernel's own ciphers.
 var baseKernelArgs = []string{
-	"console=ttyS0", "panic=-1", "loglevel=4", "random.trust_cpu=on", "mitigations=off", "no_timer_check", "norandmaps",
+	"console=ttyS0", "panic=-1", "loglevel=4", "random.trust_cpu=on", "mitigations=off", "no_timer_check", "norandmaps", "cryptomgr.notests",
 }
 
 // Args returns QEMU's arguments, without the program. Memory is a shared memfd,

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -126,11 +127,63 @@ func FetchRelease(ctx context.Context, cache, release string) (Kernel, error) {
 	if err != nil {
 		return Kernel{}, err
 	}
-	k, err := fetchRelease(ctx, env, cache, "linux-image-"+release)
+	name := "linux-image-" + release
+	if k, ok := lastAnswer(cache, name); ok {
+		return k, nil
+	}
+	began := time.Now()
+	k, err := fetchRelease(ctx, env, cache, name)
 	if err != nil {
 		return k, fmt.Errorf("guest kernel: %w", err)
 	}
+	keepAnswer(cache, name, k, began)
 	return k, nil
+}
+
+// Where apt keeps no cache of its own, as in containers, it takes a second to say which kernel a name stands
+// for. So its last answer is kept, as a link from the name to the kernel's folder, until apt's lists or
+// settings change.
+
+// aptFiles match what apt's answers follow from.
+var aptFiles = []string{"/var/lib/apt/lists", "/etc/apt", "/etc/apt/*", "/etc/apt/*/*"}
+
+// aptChanged returns when apt's lists or settings changed last. cache is the folder of kernels: lists of
+// other architectures are beside it.
+func aptChanged(cache string) (last time.Time) {
+	for _, pattern := range append([]string{filepath.Join(filepath.Dir(cache), "apt-*", "lists")}, aptFiles...) {
+		files, _ := filepath.Glob(pattern)
+		for _, f := range files {
+			if st, err := os.Stat(f); err == nil && st.ModTime().After(last) {
+				last = st.ModTime()
+			}
+		}
+	}
+	return last
+}
+
+func lastAnswer(cache, name string) (Kernel, bool) {
+	link := filepath.Join(cache, name)
+	st, err := os.Lstat(link)
+	if err != nil || !st.ModTime().After(aptChanged(cache)) {
+		return Kernel{}, false
+	}
+	folder, err := os.Readlink(link)
+	if err != nil {
+		return Kernel{}, false
+	}
+	k, err := OpenKernel(filepath.Join(cache, folder))
+	return k, err == nil && k.unpacked()
+}
+
+// keepAnswer keeps what apt said, unless it might say something else since it was asked. An answer that
+// cannot be kept is asked for again.
+func keepAnswer(cache, name string, k Kernel, asked time.Time) {
+	link := filepath.Join(cache, name)
+	_ = os.Remove(link)
+	if aptChanged(cache).After(asked) {
+		return
+	}
+	_ = os.Symlink(filepath.Base(filepath.Dir(filepath.Dir(k.Image))), link)
 }
 
 func fetchRelease(ctx context.Context, env []string, cache, name string) (Kernel, error) {

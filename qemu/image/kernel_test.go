@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -89,6 +90,48 @@ func TestFetchRelease(t *testing.T) {
 	}
 	if said := fetched(); !strings.HasSuffix(said, "download linux-image-6.1.0-9-amd64=6.1.9-1\n") {
 		t.Errorf("downloaded %q", said)
+	}
+}
+
+// TestAptIsAskedAgainWhenItsListsChange: until then the kernel is the one that it named last.
+func TestAptIsAskedAgainWhenItsListsChange(t *testing.T) {
+	cache, _ := debian(t, map[string]string{
+		"show":     `echo asked >> "$FETCHED.show"; ` + aptShow,
+		"dpkg-deb": dpkgDeb + `; : > "$3/boot/vmlinux-6.1.0-9-amd64"`,
+	})
+	lists, saved := t.TempDir(), aptFiles
+	aptFiles = []string{lists}
+	t.Cleanup(func() { aptFiles = saved })
+	changed := func(when time.Time) {
+		t.Helper()
+		if err := os.Chtimes(lists, when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		what  string
+		lists time.Duration // when they changed, from now
+		asked int           // in all
+	}{
+		{"nobody has asked", -time.Hour, 1},
+		{"nothing has changed", -time.Hour, 1},
+		{"there are other lists", time.Hour, 2},
+		{"they may have changed while it was asked", -time.Hour, 3},
+		{"nothing has changed any more", -time.Hour, 3},
+	} {
+		changed(time.Now().Add(c.lists))
+		if k, err := FetchKernel(t.Context(), cache); err != nil || filepath.Base(filepath.Dir(filepath.Dir(k.Image))) != "linux-image-6.1.0-9-amd64_6.1.9-1" {
+			t.Fatalf("%s: %+v, %v", c.what, k, err)
+		}
+		if b, err := os.ReadFile(os.Getenv("FETCHED") + ".show"); err != nil || strings.Count(string(b), "asked") != c.asked {
+			t.Errorf("%s: apt was asked %q, want %d times: %v", c.what, b, c.asked, err)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(cache, "linux-image-6.1.0-9-amd64_6.1.9-1")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := FetchKernel(t.Context(), cache); err != nil {
+		t.Errorf("the folder that apt's answer names is gone: %v", err)
 	}
 }
 

@@ -408,7 +408,7 @@ func (o *options) become() error {
 
 // imageArgs are kernel arguments that make the kernel fast and make QEMU exit when the guest ends. norandmaps
 // spares TCG from translating programs again at other addresses, each time that they are started.
-const imageArgs = "panic=-1 loglevel=4 random.trust_cpu=on mitigations=off norandmaps"
+const imageArgs = "panic=-1 loglevel=4 random.trust_cpu=on mitigations=off norandmaps cryptomgr.notests"
 
 // boot checks --disk, makes its overlay, and sets the options that --image and --share imply.
 func (o *options) boot(ctx context.Context) error {
