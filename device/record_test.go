@@ -103,6 +103,25 @@ func TestARecordedNICDoesTheSameAgain(t *testing.T) {
 	}
 }
 
+// TestARecordingIsStoppedWhileTheNICWorks: each shard's is whole to the end of a Step, and the NIC goes on.
+func TestARecordingIsStoppedWhileTheNICWorks(t *testing.T) {
+	useTapes(t)
+	useShards(t, 2)
+	w := newWorld(t)
+	stopped := make(chan error)
+	go func() {
+		_, err := w.nics[0].StopRecording(t.Context())
+		stopped <- err
+	}()
+	runWorkload(t, w)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.nics[0].StopRecording(t.Context()); err == nil {
+		t.Error("it can be stopped twice")
+	}
+}
+
 // TestANICWithoutARecorderSaysSo to whoever asks for its recording.
 func TestANICWithoutARecorderSaysSo(t *testing.T) {
 	w := newWorld(t)
