@@ -94,8 +94,8 @@ type control struct {
 const (
 	messageSize  = 96 // a Row
 	messageSlots = 8
-	// stall is how long a side may be silent while the other waits for it, beyond the time of the
-	// test.
+	// stall is how long a side may be silent while the other waits for it, beyond the time that the test is
+	// to take.
 	stall = 2 * time.Minute
 )
 
@@ -194,16 +194,19 @@ func (c *control) exchange(ctx context.Context, mine *Row) (*Row, error) {
 	if err := c.send(mine); err != nil {
 		return nil, err
 	}
-	return c.finishExchange(ctx)
+	return c.finishExchange(ctx, stall)
 }
 
 // finishExchange returns the peer's next message once the peer has received all of ours, so this side may
 // leave then. A peer that has left by then did receive them, or it would have stayed: only its
 // acknowledgement may be missing. If the peer failed instead, the next call that needs it returns
-// the error.
-func (c *control) finishExchange(ctx context.Context) (*Row, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, stall, fmt.Errorf("the peer said nothing for %v", stall))
-	defer cancel()
+// the error. It waits for at most patience; 0: until the connection ends.
+func (c *control) finishExchange(ctx context.Context, patience time.Duration) (*Row, error) {
+	if patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, patience, fmt.Errorf("the peer said nothing for %v", patience))
+		defer cancel()
+	}
 	r, err := c.receive(ctx)
 	for err == nil && c.sent > 0 {
 		switch next, ok, gone := c.poll(); {

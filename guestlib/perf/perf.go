@@ -107,6 +107,15 @@ func (s *session) row(ctx context.Context, size int) (*Row, error) {
 	return s.compare(ctx, r)
 }
 
+// patience is how long a side waits for the other's row: the time of the test, and a while. Nobody knows how
+// long a number of messages takes; 0.
+func (s *session) patience() time.Duration {
+	if s.Duration == 0 {
+		return 0
+	}
+	return s.Duration + stall
+}
+
 // compare makes both sides' rows one. A side that still receives goes on with it.
 func (s *session) compare(ctx context.Context, mine *Row) (*Row, error) {
 	if err := s.ctl.send(mine); err != nil {
@@ -117,7 +126,7 @@ func (s *session) compare(ctx context.Context, mine *Row) (*Row, error) {
 			return nil, err
 		}
 	}
-	other, err := s.ctl.finishExchange(ctx)
+	other, err := s.ctl.finishExchange(ctx, s.patience())
 	if err != nil {
 		return nil, err
 	}

@@ -151,8 +151,18 @@ func TestPeerLeavesFirst(t *testing.T) {
 		qpn := c.qp.Num() // and the CQ was made before it: the fake NIC counts
 		session.WriteCQE(qpn-1, abi.CQE{QPN: qpn, Opcode: abi.WCOpRecv, Status: abi.WCWRFlushErr})
 		c.sent = 1
-		if r, err := c.finishExchange(t.Context()); (err == nil) != received || (r != nil) != received {
+		if r, err := c.finishExchange(t.Context(), stall); (err == nil) != received || (r != nil) != received {
 			t.Errorf("received %v: %v, %v", received, r, err)
+		}
+	}
+}
+
+// TestASideWaitsAsLongAsTheTestTakes, which may be an hour, and for any number of messages until the connection ends.
+func TestASideWaitsAsLongAsTheTestTakes(t *testing.T) {
+	for _, c := range []Config{{Duration: time.Hour}, {Iterations: 1e9}} {
+		s := session{Config: &c}
+		if got := s.patience(); got != 0 && got <= c.Duration {
+			t.Errorf("%v for %+v", got, c)
 		}
 	}
 }
