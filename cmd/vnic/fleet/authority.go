@@ -219,7 +219,7 @@ func (f *folder) changeAuthority(ctx context.Context, k *clientv3.Client, a *cml
 		}
 		then := append(slices.Clone(more), clientv3.OpPut(key, directory.Encode(is)))
 		for _, c := range revoked {
-			if cmlink.IsOver(c) && len(then) < 100 { // of 128 that etcd takes; others the next time
+			if cmlink.IsOver(c) && len(then) < mostOps { // others the next time
 				then = append(then, clientv3.OpDelete(f.revokedKey(c)))
 			}
 		}

@@ -132,28 +132,31 @@ func (f *folder) revoke(ctx context.Context, k *clientv3.Client, name string) er
 	if _, err := k.Delete(ctx, directory.HostKey(f.is.Prefix, name)); err != nil {
 		return err
 	}
-	return f.revokeCertificate(ctx, k, name)
+	return f.revokeCertificates(ctx, k, name)
 }
 
-// revokeCertificate adds a host's certificate to the list of those that are revoked, and keeps it until it is
-// over and its entry with it.
-func (f *folder) revokeCertificate(ctx context.Context, k *clientv3.Client, name string) error {
-	got, err := k.Get(ctx, directory.CertKey(f.is.Prefix, name))
+// revokeCertificates adds a host's certificates to the list of those that are revoked, also those that were
+// renewed and have not ended, and keeps each until it is over and its entry with it.
+func (f *folder) revokeCertificates(ctx context.Context, k *clientv3.Client, name string) error {
+	got, err := k.Get(ctx, f.signedPrefix(name), clientv3.WithPrefix())
 	if err != nil || len(got.Kvs) == 0 {
 		return err
 	}
-	cert, err := certificateOf(string(got.Kvs[0].Value))
-	if err != nil {
-		return err
-	}
-	if _, err := k.Put(ctx, f.revokedKey(cert), string(got.Kvs[0].Value)); err != nil {
-		return err
+	for _, kv := range got.Kvs {
+		cert, err := certificateOf(string(kv.Value))
+		if err != nil {
+			return err
+		}
+		if _, err := k.Put(ctx, f.revokedKey(cert), string(kv.Value)); err != nil {
+			return err
+		}
 	}
 	a, err := cmlink.OpenAuthority(f.dir)
 	if err != nil {
 		return err
 	}
-	return f.changeAuthority(ctx, k, a, func(*directory.Authority) error { return nil }, clientv3.OpDelete(directory.CertKey(f.is.Prefix, name)))
+	return f.changeAuthority(ctx, k, a, func(*directory.Authority) error { return nil },
+		clientv3.OpDelete(directory.CertKey(f.is.Prefix, name)), clientv3.OpDelete(f.signedPrefix(name), clientv3.WithPrefix()))
 }
 
 func (f *folder) revokedKey(c *x509.Certificate) string {

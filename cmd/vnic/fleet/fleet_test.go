@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -420,6 +421,93 @@ func TestGrantsAreEachForOneHost(t *testing.T) {
 	w.fails("host b is revoked: vnic fleet grant b lets it in again", "allow", "b", "4")
 }
 
+// revokedNow returns the serial numbers in the list of revoked certificates, and how many are kept.
+func (w *world) revokedNow(k *clientv3.Client) (serials []*big.Int, kept int64) {
+	t := w.t
+	t.Helper()
+	r, err := k.Get(w.ctx(), directory.AuthorityKey(w.is.Prefix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, err := directory.ParseAuthority(r.Kvs[0].Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode([]byte(is.Revoked))
+	list, err := x509.ParseRevocationList(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list.RevokedCertificateEntries {
+		serials = append(serials, e.SerialNumber)
+	}
+	n, err := k.Get(w.ctx(), w.revokedPrefix(), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serials, n.Count
+}
+
+// TestAllCertificatesOfARevokedHostAreRevoked: also one that was renewed and has not ended. Otherwise it would
+// be good again when the host is let in again.
+func TestAllCertificatesOfARevokedHostAreRevoked(t *testing.T) {
+	w := newWorld(t)
+	w.signs(hostLife)
+	keys := w.joins("a", "1")
+	k := w.as(keys, "a")
+	root, err := w.dial(userRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	cert := func() string {
+		t.Helper()
+		r, err := k.Get(w.ctx(), directory.CertKey(w.is.Prefix, "a"))
+		if err != nil || len(r.Kvs) != 1 {
+			t.Fatal(r, err)
+		}
+		return string(r.Kvs[0].Value)
+	}
+	certs := []string{cert()}
+	for range 2 {
+		key, _, err := cmlink.NewKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.Put(w.ctx(), directory.RenewKey(w.is.Prefix, "a"), string(csr)); err != nil {
+			t.Fatal(err)
+		}
+		vnictest.Eventually(t, "another certificate", func() error {
+			if is := cert(); is != certs[len(certs)-1] {
+				certs = append(certs, is)
+				return nil
+			}
+			return errors.New("it is the one of before")
+		})
+	}
+	w.must("revoke", "a")
+	list, kept := w.revokedNow(root)
+	for _, text := range certs {
+		c, err := certificateOf(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(list, func(s *big.Int) bool { return s.Cmp(c.SerialNumber) == 0 }) {
+			t.Errorf("certificate %x is not revoked", c.SerialNumber)
+		}
+	}
+	if kept != int64(len(certs)) {
+		t.Errorf("%d certificates are kept, want %d", kept, len(certs))
+	}
+	if r, err := root.Get(w.ctx(), w.signedPrefix("a"), clientv3.WithPrefix()); err != nil || len(r.Kvs) > 0 {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
 // TestTheListOfRevokedForgetsWhatIsOver: the entry of a host that was revoked goes, with what is kept of it,
 // when the list changes after its certificate is over.
 func TestTheListOfRevokedForgetsWhatIsOver(t *testing.T) {
@@ -441,31 +529,15 @@ func TestTheListOfRevokedForgetsWhatIsOver(t *testing.T) {
 	// listed returns the hosts whose certificates are in the list, and for how many one is kept.
 	listed := func() (names string, kept int64) {
 		t.Helper()
-		r, err := k.Get(w.ctx(), directory.AuthorityKey(w.is.Prefix))
-		if err != nil {
-			t.Fatal(err)
-		}
-		is, err := directory.ParseAuthority(r.Kvs[0].Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		block, _ := pem.Decode([]byte(is.Revoked))
-		list, err := x509.ParseRevocationList(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range list.RevokedCertificateEntries {
+		list, kept := w.revokedNow(k)
+		for _, e := range list {
 			for name, s := range serials {
-				if e.SerialNumber.Cmp(s) == 0 {
+				if e.Cmp(s) == 0 {
 					names += name
 				}
 			}
 		}
-		n, err := k.Get(w.ctx(), w.revokedPrefix(), clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return names, n.Count
+		return names, kept
 	}
 	w.must("revoke", "a")
 	w.must("revoke", "b")

@@ -411,12 +411,15 @@ func (f *folder) sign(ctx context.Context, k *clientv3.Client, id string, b []by
 	if err != nil {
 		return r.Name, err
 	}
-	done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(f.tokenKey(id)), "=", got.Kvs[0].ModRevision)).Then(
+	then, err := f.giveCertificate(ctx, k, t.Name, cert)
+	if err != nil {
+		return r.Name, err
+	}
+	done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(f.tokenKey(id)), "=", got.Kvs[0].ModRevision)).Then(append(then,
 		clientv3.OpPut(f.tokenKey(id), directory.Encode(issued{Name: t.Name, Used: true}), clientv3.WithLease(keep.ID)),
 		clientv3.OpPut(f.answersKey(id), directory.Encode(answer{Certificate: cert}), clientv3.WithLease(keep.ID)),
-		clientv3.OpPut(directory.CertKey(f.is.Prefix, t.Name), cert),
 		clientv3.OpDelete(f.requestsKey(id)),
-	).Commit()
+	)...).Commit()
 	if err == nil && !done.Succeeded {
 		return refuse("the token was used before, or its life is over" + again)
 	}
@@ -448,6 +451,37 @@ func (f *folder) certify(name string, csr []byte, life time.Duration) (string, e
 	cert, err := a.Sign(cmlink.Subject{Common: userHost + name, Identity: cmlink.URI(f.is.Domain, name), Life: life}, r.PublicKey)
 	return string(cert), err
 }
+
+// signedPrefix begins the keys of all certificates of a host that are not over: to revoke the host is to
+// revoke them all.
+func (f *folder) signedPrefix(name string) string {
+	return directory.Aside(f.is.Prefix) + "signed/" + name + "/"
+}
+
+// giveCertificate returns what gives a host a certificate, and forgets those of it that are over.
+func (f *folder) giveCertificate(ctx context.Context, k *clientv3.Client, name, text string) ([]clientv3.Op, error) {
+	cert, err := certificateOf(text)
+	if err != nil {
+		return nil, err
+	}
+	then := []clientv3.Op{
+		clientv3.OpPut(directory.CertKey(f.is.Prefix, name), text),
+		clientv3.OpPut(fmt.Sprintf("%s%x", f.signedPrefix(name), cert.SerialNumber), text),
+	}
+	r, err := k.Get(ctx, f.signedPrefix(name), clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range r.Kvs {
+		if c, err := certificateOf(string(kv.Value)); (err != nil || cmlink.IsOver(c)) && len(then) < mostOps {
+			then = append(then, clientv3.OpDelete(string(kv.Key)))
+		}
+	}
+	return then, nil
+}
+
+// mostOps is how many operations a transaction has at most, beside a few: etcd takes 128.
+const mostOps = 100
 
 // certificateOf returns the certificate in a PEM text.
 func certificateOf(text string) (*x509.Certificate, error) {

@@ -404,7 +404,11 @@ func (w *watcher) renew(ctx context.Context, name string, csr []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.k.Txn(ctx).Then(clientv3.OpPut(directory.CertKey(w.is.Prefix, name), cert), clientv3.OpDelete(directory.RenewKey(w.is.Prefix, name))).Commit()
+	then, err := w.giveCertificate(ctx, w.k, name, cert)
+	if err != nil {
+		return err
+	}
+	_, err = w.k.Txn(ctx).Then(append(then, clientv3.OpDelete(directory.RenewKey(w.is.Prefix, name)))...).Commit()
 	return err
 }
 
