@@ -62,12 +62,12 @@ func (s *sender) transmit(now falcon.Time) bool {
 }
 
 // transmitFalcon sends packets of the transport, in up to so many bursts of so many bytes. A burst ends
-// where another packet like the last does not fit: one packet more than a superframe holds would need a
-// system call of its own.
+// where another packet like the last does not fit, and none begins that would be cut short: one packet more
+// than a superframe holds would need a system call of its own.
 func (s *sender) transmitFalcon(now falcon.Time, burst, bursts int) bool {
-	for made, bytes, last := 0, 0, 0; made < txQuantum; made++ {
+	for made, done, bytes, last := 0, 0, 0, 0; made < txQuantum; made++ {
 		if bytes+last > burst {
-			if bursts--; bursts == 0 {
+			if done++; done == bursts || made+made/done > txQuantum {
 				break
 			}
 			bytes = 0
