@@ -125,10 +125,11 @@ func TestACongestedPathIsLeft(t *testing.T) {
 			p.must(errors.Join(err, f.Close()))
 		}
 		p.start(0, 1)
-		s := p.writer()
+		s := newWriter(t, [2]string{"unix://" + p.file("sock", 0), "unix://" + p.file("sock", 1)})
+		t.Cleanup(s.close)
 		before, err := w.carried()
 		p.must(err)
-		s.write(100)
+		s.write(100, 1024, 32)
 		after, err := w.carried()
 		p.must(err)
 		congested := 0
@@ -139,7 +140,7 @@ func TestACongestedPathIsLeft(t *testing.T) {
 		vnictest.Eventually(t, "the congested wire is left", func() error {
 			before, err := w.carried()
 			p.must(err)
-			s.write(100)
+			s.write(100, 1024, 32)
 			after, err := w.carried()
 			p.must(err)
 			slow, other := after[congested]-before[congested], after[1-congested]-before[1-congested]
@@ -156,43 +157,43 @@ func TestACongestedPathIsLeft(t *testing.T) {
 	})
 }
 
-// writer writes from one host's client to the other's.
+// writer writes from a client of one NIC to that of another. Its clients sleep while they wait.
 type writer struct {
-	p  *pairOfHosts
-	cq *guestlib.CQ
-	qp *guestlib.QP
-	mr [2]*guestlib.MR
+	t       testing.TB
+	devices [2]*guestlib.Device
+	cq      *guestlib.CQ
+	qp      *guestlib.QP
+	mr      [2]*guestlib.MR
 }
 
-// writer connects a client of the first NIC with one of the second.
-func (p *pairOfHosts) writer() *writer {
-	p.t.Helper()
-	ctx := p.t.Context()
-	w := &writer{p: p}
-	var devices [2]*guestlib.Device
+// newWriter connects clients of two functions.
+func newWriter(t testing.TB, urls [2]string) *writer {
+	t.Helper()
+	ctx := t.Context()
+	w := &writer{t: t}
 	var qps [2]*guestlib.QP
-	for i := range devices {
-		d, err := guestlib.Open(ctx, "unix://"+p.file("sock", i)+"?function=pf0.vf1", guestlib.Options{Memory: 4 << 20})
-		p.must(err)
-		p.t.Cleanup(func() { d.Close() })
+	for i := range w.devices {
+		d, err := guestlib.Open(ctx, urls[i], guestlib.Options{Memory: 4 << 20})
+		w.must(err)
+		w.devices[i] = d
 		pd, err := d.AllocPD(ctx)
-		p.must(err)
+		w.must(err)
 		cq, err := d.CreateCQ(ctx, 256)
-		p.must(err)
+		w.must(err)
 		buf, err := d.Alloc(1 << 20)
-		p.must(err)
+		w.must(err)
 		const access = guestlib.LocalWrite | guestlib.RemoteWrite
 		w.mr[i], err = pd.RegMR(ctx, buf, access)
-		p.must(err)
+		w.must(err)
 		qps[i], err = pd.CreateQP(ctx, guestlib.QPConfig{SendCQ: cq, Access: access})
-		p.must(err)
-		if devices[i] = d; i == 0 {
+		w.must(err)
+		if i == 0 {
 			w.cq = cq
 		}
 	}
 	w.qp = qps[0]
-	l, err := devices[1].Listen(ctx, 1)
-	p.must(err)
+	l, err := w.devices[1].Listen(ctx, 1)
+	w.must(err)
 	accepted := make(chan error, 1)
 	go func() {
 		r, err := l.Accept(ctx)
@@ -201,27 +202,40 @@ func (p *pairOfHosts) writer() *writer {
 		}
 		accepted <- err
 	}()
-	_, err = devices[0].Connect(ctx, w.qp, devices[1].GID(), 1, nil)
-	p.must(errors.Join(err, <-accepted))
+	_, err = w.devices[0].Connect(ctx, w.qp, w.devices[1].GID(), 1, nil)
+	w.must(errors.Join(err, <-accepted))
 	return w
 }
 
-// write writes 1 KiB n times, 32 at once.
-func (w *writer) write(n int) {
-	w.p.t.Helper()
-	wr := guestlib.SendWR{Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{w.mr[0].SGE(0, 1024)}, RemoteAddr: w.mr[1].Addr(), RKey: w.mr[1].RKey()}
+func (w *writer) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *writer) close() {
+	for _, d := range w.devices {
+		d.Close()
+	}
+}
+
+// write writes size bytes n times, several at once.
+func (w *writer) write(n, size, atOnce int) {
+	w.t.Helper()
+	wr := guestlib.SendWR{Opcode: guestlib.Write, Flags: guestlib.Signaled, SGL: []guestlib.SGE{w.mr[0].SGE(0, size)}, RemoteAddr: w.mr[1].Addr(), RKey: w.mr[1].RKey()}
 	var wc [32]guestlib.WC
 	for posted, done := 0, 0; done < n; {
-		for ; posted < n && posted-done < len(wc); posted++ {
-			w.p.must(w.qp.PostSend(&wr))
+		for ; posted < n && posted-done < atOnce; posted++ {
+			w.must(w.qp.PostSend(&wr))
 		}
 		k, err := w.cq.Poll(wc[:])
-		w.p.must(err)
+		w.must(err)
 		for i := range wc[:k] {
-			w.p.must(wc[i].Err())
+			w.must(wc[i].Err())
 		}
 		if done += k; k == 0 {
-			w.p.must(w.cq.Wait(w.p.t.Context()))
+			w.must(w.cq.Wait(w.t.Context()))
 		}
 	}
 }
