@@ -46,14 +46,14 @@ type verbsDevice struct {
 	name, gid, addr string
 }
 
-// words are perftest's words for the device. Those of a GID have a timeout of half a second (-u 17): with
+// words are perftest's words for the device. Those of a GID have a timeout of two seconds (-u 19): with
 // the default of 67 ms and eight attempts, a guest that waits too long for its processor would end the
 // measurement.
 func (d verbsDevice) words() string {
 	if d.gid == "" {
 		return " -F -R"
 	}
-	return " -F -u 17 -d " + d.name + " -x " + d.gid
+	return " -F -u 19 -d " + d.name + " -x " + d.gid
 }
 
 // plainDevices creates devices of a software driver, rxe or siw, on the guests' second interfaces.
