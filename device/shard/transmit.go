@@ -45,15 +45,15 @@ func (s *sender) transmit(now falcon.Time) bool {
 	if !s.uplink.sendOwn(now) {
 		return false
 	}
-	burst, bursts, plain, more := txBurst, txBursts, txPlain, false
+	burst, plain, more := txBurst, txPlain, false
 	if s.host.Reserved(credit.ReqPktTx) {
-		burst, bursts, plain = txShort, 1, txShort
+		burst, plain = txShort, txShort
 	}
 	s.portsFirst = !s.portsFirst
 	if s.portsFirst {
 		more = s.plain.transmit(now, plain)
 	}
-	more = s.transmitFalcon(now, burst, bursts) || more
+	more = s.transmitFalcon(now, burst) || more
 	more = s.networks.transmit(now, s.plain, burst) || more
 	if !s.portsFirst {
 		more = s.plain.transmit(now, plain) || more
@@ -61,17 +61,10 @@ func (s *sender) transmit(now falcon.Time) bool {
 	return more
 }
 
-// transmitFalcon sends packets of the transport, in up to so many bursts of so many bytes. A burst ends
-// where another packet like the last does not fit, and none begins that would be cut short: one packet more
-// than a superframe holds would need a system call of its own.
-func (s *sender) transmitFalcon(now falcon.Time, burst, bursts int) bool {
-	for made, done, bytes, last := 0, 0, 0, 0; made < txQuantum; made++ {
-		if bytes+last > burst {
-			if done++; done == bursts || made+made/done > txQuantum {
-				break
-			}
-			bytes = 0
-		}
+// transmitFalcon sends packets of the transport, as long as another one like the last fits the burst: one
+// packet more than a superframe holds would need a system call of its own.
+func (s *sender) transmitFalcon(now falcon.Time, burst int) bool {
+	for made, bytes, last := 0, 0, 0; made < txQuantum && bytes+last <= burst; made++ {
 		b := s.uplink.tx.Slot()
 		if b == nil {
 			return false
