@@ -284,9 +284,9 @@ func TestADriverGetsItsFunctionOrAReason(t *testing.T) {
 	})
 }
 
-// TestCarriedLife checks that a driver can enable its function, run a command, is told of a fault,
+// TestADriverLeavesItsFunctionFree checks that a driver can enable its function, run a command, is told of a fault,
 // and leaves; the next driver finds the function free.
-func TestCarriedLife(t *testing.T) {
+func TestADriverLeavesItsFunctionFree(t *testing.T) {
 	eachChannel(t, func(t *testing.T, w *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
 		for range 2 {
 			d, _, st, why := attach(1)
@@ -350,8 +350,8 @@ func TestCarriedLife(t *testing.T) {
 	})
 }
 
-// TestCarriedEnd checks that a NIC that stops ends the sessions of its drivers.
-func TestCarriedEnd(t *testing.T) {
+// TestANICThatStopsEndsItsSessions checks that a NIC that stops ends the sessions of its drivers.
+func TestANICThatStopsEndsItsSessions(t *testing.T) {
 	eachChannel(t, func(t *testing.T, w *world, attach func(uint32) (carried, uint64, abi.Status, string)) {
 		d, _, st, why := attach(1)
 		if st != abi.StatusOK {

@@ -11,9 +11,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/devicetest"
 )
 
-// TestCheckMachine checks that everything that a configuration needs and the machine lacks is
+// TestWhatTheMachineLacksIsReported checks that everything that a configuration needs and the machine lacks is
 // reported, with the configuration key, and nothing else.
-func TestCheckMachine(t *testing.T) {
+func TestWhatTheMachineLacksIsReported(t *testing.T) {
 	dir := t.TempDir()
 	good, none, file := filepath.Join(dir, "x"), filepath.Join(dir, "none", "x"), filepath.Join(dir, "file")
 	must(t, os.WriteFile(file, nil, 0o600))

@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// TestPageCosts checks that the number of page list entries charged for a command matches the
+// TestACommandIsChargedItsPageListEntries checks that the number of page list entries charged for a command matches the
 // entries that its queue areas take, for any sizes.
-func TestPageCosts(t *testing.T) {
+func TestACommandIsChargedItsPageListEntries(t *testing.T) {
 	area := func(l ring.Layout) int {
 		span := queues.Span{Length: l.Size()}
 		if span.Length > abi.QueueHeaderSize+1<<(abi.MaxQueueLog2+12) { // refused before it is read

@@ -24,7 +24,7 @@ import (
 // its 99th percentile latency, from PostSend to the completion seen, relative to the same stream on
 // an idle NIC: both are medians of rounds. credits/quiet_vf_p99_us has both latencies: on an idle
 // NIC it is mostly the time that sleepers take to wake up, which differs most between machines.
-// TestQuietVF checks the same against limits in virtual time, where no other process takes the
+// TestAQuietVFKeepsItsShareUnderAFlood checks the same against limits in virtual time, where no other process takes the
 // processor away.
 func BenchmarkQuietVF(b *testing.B) { quietVF(b, 1, "") }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestGuestlibDatagrams sends datagrams between real clients, of two NICs and of one, answers them
+// TestDatagramsAreAnsweredByTheAddressInTheGRH sends datagrams between real clients, of two NICs and of one, answers them
 // by the address in the GRH, and continues after a wrong send.
-func TestGuestlibDatagrams(t *testing.T) {
+func TestDatagramsAreAnsweredByTheAddressInTheGRH(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
 	for _, peer := range []struct {

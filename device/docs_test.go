@@ -63,9 +63,9 @@ func TestCountersAreExplained(t *testing.T) {
 	}
 }
 
-// TestMetricsConventions checks that the names of metrics follow Prometheus' conventions, and that
+// TestMetricsFollowPrometheusConventions checks that the names of metrics follow Prometheus' conventions, and that
 // every counter has a help text of its own.
-func TestMetricsConventions(t *testing.T) {
+func TestMetricsFollowPrometheusConventions(t *testing.T) {
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(int, *config.Config) {})
 	s, err := metrics.Serve("127.0.0.1:0", nil, w.nics[0])
 	if err != nil {

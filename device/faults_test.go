@@ -152,9 +152,9 @@ func ownFaults(t *testing.T) {
 	}
 }
 
-// TestFaults injects every fault into a working function. Its driver must see what docs/faults.md
+// TestADriverSeesEachFaultAndRecovers injects every fault into a working function. Its driver must see what docs/faults.md
 // says, and recover as it says.
-func TestFaults(t *testing.T) {
+func TestADriverSeesEachFaultAndRecovers(t *testing.T) {
 	ownFaults(t)
 	tests := map[fault.Kind]func(s *stage){
 		fault.CQEError: func(s *stage) {
@@ -351,9 +351,9 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestFaultRules checks that wrong rules are refused with a reason, that rules are listed and
+// TestFaultRulesAreRefusedListedAndRemoved checks that wrong rules are refused with a reason, that rules are listed and
 // removed one by one, and that those of a removed function are removed too.
-func TestFaultRules(t *testing.T) {
+func TestFaultRulesAreRefusedListedAndRemoved(t *testing.T) {
 	ownFaults(t)
 	w := newWorld(t)
 	n := w.nics[0]
@@ -409,9 +409,9 @@ func TestFaultRules(t *testing.T) {
 	}
 }
 
-// TestHostileProfile runs all operations between two functions that do everything that docs/abi
+// TestAllOperationsWorkUnderTheHostileProfile runs all operations between two functions that do everything that docs/abi
 // allows, with several seeds, between NICs and inside one.
-func TestHostileProfile(t *testing.T) {
+func TestAllOperationsWorkUnderTheHostileProfile(t *testing.T) {
 	ownFaults(t)
 	seeds := []uint64{1, 2, 3}
 	if testing.Short() {
@@ -468,9 +468,9 @@ func runWorkloads(t *testing.T, first, second workload.Config) {
 	wg.Wait()
 }
 
-// TestProfileConforms runs the conformance kit on a function that does everything that docs/abi
+// TestTheHostileProfileBreaksNoClause runs the conformance kit on a function that does everything that docs/abi
 // allows: it breaks no clause. A function with a fault does.
-func TestProfileConforms(t *testing.T) {
+func TestTheHostileProfileBreaksNoClause(t *testing.T) {
 	ownFaults(t)
 	w := newWorld(t)
 	run := func(match string, wait time.Duration) string {

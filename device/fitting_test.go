@@ -57,9 +57,9 @@ func (p *stubbornPort) Remove() error {
 	return errors.Join(unix.Close(p.fd), errors.New("it does not go"))
 }
 
-// TestFitTells checks that a failure outside the functions is logged, and that nothing is logged if
+// TestAFailureToFitIsLogged checks that a failure outside the functions is logged, and that nothing is logged if
 // there is nothing to do or the NIC has stopped.
-func TestFitTells(t *testing.T) {
+func TestAFailureToFitIsLogged(t *testing.T) {
 	n, stop := runAlone(t, func(*config.Config) {})
 	var told []string
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)

@@ -105,10 +105,10 @@ func TestALateHelloGetsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestHelloEnds checks that a driver that has its function has no deadline any more, unless its
+// TestAHelloAttachesTheDriverOrFreesTheFunction checks that a driver that has its function has no deadline any more, unless its
 // session is to end. If the answer cannot be written, or the hello was too late, the function is
 // free for others.
-func TestHelloEnds(t *testing.T) {
+func TestAHelloAttachesTheDriverOrFreesTheFunction(t *testing.T) {
 	n, stop := runAlone(t, func(*config.Config) {})
 	defer stop()
 	const ours, anothers = 1<<16 | 1, 1<<16 | 3

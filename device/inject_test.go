@@ -9,10 +9,10 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// TestTrafficImpaired moves data between NICs on TAPs, with superframes, while their uplinks lose,
+// TestAllDataCrossesAnImpairedUplink moves data between NICs on TAPs, with superframes, while their uplinks lose,
 // reorder, repeat, damage and mark packets. All data arrives, and the counts agree with each other
 // and with what the peer saw.
-func TestTrafficImpaired(t *testing.T) {
+func TestAllDataCrossesAnImpairedUplink(t *testing.T) {
 	auto := config.SuperframesAuto
 	onTAPs(t, [2]string{auto, auto}, func(w *world) {
 		inject := func(i int, direction, set string) control.Uplink {

@@ -77,8 +77,8 @@ func TestStopWithGuests(t *testing.T) {
 	w.until("descriptors closed", func() bool { return descriptors(t) <= before })
 }
 
-// TestControlAPI calls the API of a working pair through its sockets.
-func TestControlAPI(t *testing.T) {
+// TestTheAPIDescribesAWorkingPair calls the API of a working pair through its sockets.
+func TestTheAPIDescribesAWorkingPair(t *testing.T) {
 	useShards(t, 2)
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -105,9 +105,9 @@ func TestControlAPI(t *testing.T) {
 	}
 }
 
-// TestCapture checks that frames are written sealed and clear; the clear ones show the functions'
+// TestSealedFramesShowOnlyTheNICsAddresses checks that frames are written sealed and clear; the clear ones show the functions'
 // addresses, the sealed ones only the NICs'.
-func TestCapture(t *testing.T) {
+func TestSealedFramesShowOnlyTheNICsAddresses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.pcapng")
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
 		if i == 0 {
@@ -168,9 +168,9 @@ func (p *slowUplink) Write(frames [][]byte, more bool) (int, error) {
 	return p.Uplink.Write(frames[:min(len(frames), 2)], more)
 }
 
-// TestSlowUplink checks that an uplink that takes little at a time slows the NIC down and loses
+// TestASlowUplinkLosesNothing checks that an uplink that takes little at a time slows the NIC down and loses
 // nothing.
-func TestSlowUplink(t *testing.T) {
+func TestASlowUplinkLosesNothing(t *testing.T) {
 	sw := fabric.New(devicetest.MTU)
 	w := newWorldOn(t, func(name string) (tap.Uplink, error) {
 		p, err := sw.Port(name)

@@ -15,9 +15,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/devicetest"
 )
 
-// TestMacvtap checks that a guest plugged in by macvtap, as QEMU and libvirt do it, resolves a
+// TestAGuestOnMacvtapReachesAPeer checks that a guest plugged in by macvtap, as QEMU and libvirt do it, resolves a
 // peer's address and gets answers.
-func TestMacvtap(t *testing.T) {
+func TestAGuestOnMacvtapReachesAPeer(t *testing.T) {
 	onPorts(t, func(int, *config.Config) {}, func(w *world, a, _ *namespace) {
 		if out, err := a.try("ip addr flush dev vp1 && ip link add link vp1 name mv0 type macvtap mode passthru && ip link set mv0 up"); err != nil {
 			if os.Getenv("VNIC_TEST_REQUIRE") == "1" {

@@ -13,9 +13,9 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// TestOperations runs every operation of the verbs between two clients on two NICs: the whole path
+// TestEveryOperationWorksBetweenTwoNICs runs every operation of the verbs between two clients on two NICs: the whole path
 // of rings, Falcon and sealed packets.
-func TestOperations(t *testing.T) { testOperations(t, newWorld(t)) }
+func TestEveryOperationWorksBetweenTwoNICs(t *testing.T) { testOperations(t, newWorld(t)) }
 
 // TestOperationsOverTAPs does the same over TAPs on a bridge of a private network namespace, with
 // both backends.

@@ -33,9 +33,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestSharedReceives uses guests' SRQs over two NICs: two connections take from one queue; it tests
+// TestTwoConnectionsTakeReceivesFromOneSRQ uses guests' SRQs over two NICs: two connections take from one queue; it tests
 // its limit and its resizing.
-func TestSharedReceives(t *testing.T) {
+func TestTwoConnectionsTakeReceivesFromOneSRQ(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -95,8 +95,8 @@ func TestSharedReceives(t *testing.T) {
 	}
 }
 
-// TestXRCTargets sends over one XRC connection to two SRQs of a guest, and destroys everything.
-func TestXRCTargets(t *testing.T) {
+// TestOneXRCConnectionReachesSeveralSRQs sends over one XRC connection to two SRQs of a guest, and destroys everything.
+func TestOneXRCConnectionReachesSeveralSRQs(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -145,9 +145,9 @@ func TestXRCTargets(t *testing.T) {
 	must(t, x.Close(ctx))
 }
 
-// TestMemoryWindows opens a part of memory to a peer, revokes it in both ways, and changes a
+// TestAMemoryWindowOpensMemoryUntilItIsInvalidated opens a part of memory to a peer, revokes it in both ways, and changes a
 // region's rights.
-func TestMemoryWindows(t *testing.T) {
+func TestAMemoryWindowOpensMemoryUntilItIsInvalidated(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -248,9 +248,9 @@ func TestCQResizeAndModeration(t *testing.T) {
 	}
 }
 
-// TestOrderings uses a connection of each ordering, with requests that complete in error and others
+// TestOrderedConnectionsCompleteRequestsInOrder uses a connection of each ordering, with requests that complete in error and others
 // that do not. Ends of different orderings are not connected (DRV-950, DEV-950).
-func TestOrderings(t *testing.T) {
+func TestOrderedConnectionsCompleteRequestsInOrder(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -322,9 +322,9 @@ func TestOrderings(t *testing.T) {
 	}
 }
 
-// TestReadLimits checks that the number of READs that the target accepts limits those that the
+// TestTheTargetLimitsREADsInFlight checks that the number of READs that the target accepts limits those that the
 // initiator has in flight (DEV-953).
-func TestReadLimits(t *testing.T) {
+func TestTheTargetLimitsREADsInFlight(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))

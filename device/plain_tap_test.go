@@ -304,9 +304,9 @@ func TestPortsCarryPlainIP(t *testing.T) {
 	})
 }
 
-// TestBridgedPort tests a port on a bridge with the guest's interface behind it: the guest has the
+// TestAGuestBehindABridgeGetsItsAddress tests a port on a bridge with the guest's interface behind it: the guest has the
 // function's MAC, the port's device another. The guest gets its address and MTU from the gateway.
-func TestBridgedPort(t *testing.T) {
+func TestAGuestBehindABridgeGetsItsAddress(t *testing.T) {
 	useShards(t, 2)
 	if _, err := exec.LookPath("busybox"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
@@ -394,9 +394,9 @@ func TestPortsLocalAndSmaller(t *testing.T) {
 	})
 }
 
-// TestPortLifecycle checks that devices follow a link that goes down and up, at the guest's side or
+// TestAPortFollowsItsLinkAndItsNIC checks that devices follow a link that goes down and up, at the guest's side or
 // by the operator, and are removed when a NIC stops.
-func TestPortLifecycle(t *testing.T) {
+func TestAPortFollowsItsLinkAndItsNIC(t *testing.T) {
 	onPorts(t, func(int, *config.Config) {}, func(w *world, a, b *namespace) {
 		for range 3 {
 			a.sh("ip link set vp1 down")

@@ -97,7 +97,7 @@ func TestARecordedNICDoesTheSameAgain(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"workload": testWorkload, "workload over RoCE": TestWorkloadOverRoCE, "connections over iWARP": TestConnectionsOfListenAndConnectGoOverIWARP, "calls over iWARP": TestACallOverIWARPMayBeRejected,
 		"a hostile peer over iWARP": TestAHostilePeerOverIWARPDisturbsNobody,
-		"faults":                    TestFaults, "fault rules": TestFaultRules, "replies": TestReplies,
+		"faults":                    TestADriverSeesEachFaultAndRecovers, "fault rules": TestFaultRulesAreRefusedListedAndRemoved, "replies": TestEachRequestIsAnsweredOnce,
 	} {
 		t.Run(name, test)
 	}

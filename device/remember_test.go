@@ -33,9 +33,9 @@ func (m *memory) Store(b []byte) error {
 	return m.full
 }
 
-// TestRemember checks that the next NIC restores the settings of functions, in whatever order they
+// TestTheNextNICRestoresTheSettingsOfFunctions checks that the next NIC restores the settings of functions, in whatever order they
 // were made, and keeps them for the one after it.
-func TestRemember(t *testing.T) {
+func TestTheNextNICRestoresTheSettingsOfFunctions(t *testing.T) {
 	kept := &memory{}
 	next := func(change func(c *config.Config)) *NIC {
 		t.Helper()

@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestDeviceReset resets functions under traffic and after a fault, and continues over the same
+// TestAResetDeviceWorksOnTheSameStream resets functions under traffic and after a fault, and continues over the same
 // stream (DEV-303).
-func TestDeviceReset(t *testing.T) {
+func TestAResetDeviceWorksOnTheSameStream(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
 	o := guestlib.Options{Memory: 64 << 20}

@@ -95,10 +95,10 @@ func TestBellsWithoutMessages(t *testing.T) {
 	}
 }
 
-// TestBellWakes tests a driver against a shard's thread: one record at a time, after pauses about
+// TestEveryRecordOfABellIsTaken tests a driver against a shard's thread: one record at a time, after pauses about
 // as long as the thread looks for work before it sleeps. No record is left behind, and a thread
 // that looks is not rung for (DRV-1003, DEV-1003). Run it with -race.
-func TestBellWakes(t *testing.T) {
+func TestEveryRecordOfABellIsTaken(t *testing.T) {
 	w := newWorld(t)
 	a, socket := serveRinging(t, w, "bare")
 	if r := dialRaw(t, socket).hello(abi.FunctionAssigned); r.Status != abi.StatusOK {
@@ -127,9 +127,9 @@ func TestBellWakes(t *testing.T) {
 	}
 }
 
-// TestHammeredBell checks that a guest that rings all the time without a record keeps neither the
+// TestAHammeredBellKeepsNoShardAwake checks that a guest that rings all the time without a record keeps neither the
 // shard awake nor others waiting, and that its records are found again later. (DEV-1007)
-func TestHammeredBell(t *testing.T) {
+func TestAHammeredBellKeepsNoShardAwake(t *testing.T) {
 	w := newWorld(t)
 	a, socket := serveRinging(t, w, "bare")
 	if r := dialRaw(t, socket).hello(0x0002); r.Status != abi.StatusOK { // pf0.vf2

@@ -112,8 +112,8 @@ func (c *rawClient) expectEnd() (reason string) {
 	}
 }
 
-// TestHello checks DEV-104, DEV-202 and DEV-203.
-func TestHello(t *testing.T) {
+// TestAGuestAttachesToItsOwnFreeFunctionOnly checks DEV-104, DEV-202 and DEV-203.
+func TestAGuestAttachesToItsOwnFreeFunctionOnly(t *testing.T) {
 	w := newWorld(t)
 	for _, tc := range []struct {
 		name     string
@@ -182,8 +182,8 @@ func TestAssignedOfAll(t *testing.T) {
 	}
 }
 
-// TestHelloReason checks that guestlib's error has the device's reason.
-func TestHelloReason(t *testing.T) {
+// TestGuestlibTellsWhyAHelloWasRefused checks that guestlib's error has the device's reason.
+func TestGuestlibTellsWhyAHelloWasRefused(t *testing.T) {
 	w := newWorld(t)
 	d := w.open(0, "pf0.vf1")
 	defer d.Close()
@@ -209,9 +209,9 @@ func TestHelloReason(t *testing.T) {
 	}
 }
 
-// TestGarbageSessions checks that guests that send nonsense are disconnected with a reason, and
+// TestASessionThatSendsNonsenseEndsAlone checks that guests that send nonsense are disconnected with a reason, and
 // that a connection on the same NIC works meanwhile. (DEV-207)
-func TestGarbageSessions(t *testing.T) {
+func TestASessionThatSendsNonsenseEndsAlone(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
 	connect(t, a, b, 1)
@@ -285,9 +285,9 @@ func TestRequestsWithoutReading(t *testing.T) {
 	a.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a.mr.SGE(0, 100)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
 }
 
-// TestClientDies checks that a client that vanishes in the middle of its work leaves its function
+// TestAClientThatDiesFreesItsFunction checks that a client that vanishes in the middle of its work leaves its function
 // free, and that its peer is told. (DEV-208)
-func TestClientDies(t *testing.T) {
+func TestAClientThatDiesFreesItsFunction(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
 	connect(t, a, b, 1)
@@ -313,9 +313,9 @@ func TestClientDies(t *testing.T) {
 	a2.do(t, guestlib.SendWR{Opcode: guestlib.Write, SGL: []guestlib.SGE{a2.mr.SGE(0, 100)}, RemoteAddr: b2.mr.Addr(), RKey: b2.mr.RKey()})
 }
 
-// TestTenantsApart checks that functions with the same address in different tenants are different
+// TestTenantsCannotReachEachOther checks that functions with the same address in different tenants are different
 // functions, and that a tenant not shared with the peer is not reachable. (DEV-906)
-func TestTenantsApart(t *testing.T) {
+func TestTenantsCannotReachEachOther(t *testing.T) {
 	w := newWorld(t)
 	a := newEndpoint(t, w.open(0, "pf0.vf4")) // tenant 8, the address of VF 1
 	b := newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -327,8 +327,8 @@ func TestTenantsApart(t *testing.T) {
 	}
 }
 
-// TestNICRestart checks that a NIC that dies and comes back is found again.
-func TestNICRestart(t *testing.T) {
+// TestANICThatComesBackIsFoundAgain checks that a NIC that dies and comes back is found again.
+func TestANICThatComesBackIsFoundAgain(t *testing.T) {
 	w := newWorld(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
 	connect(t, a, b, 1)
@@ -376,9 +376,9 @@ func (w *world) streams(i int) uint64 {
 	return w.nics[i].sessions.Begun()
 }
 
-// TestSilentStream checks that a stream without a hello ends after a time, even without other
+// TestAStreamWithoutAHelloEnds checks that a stream without a hello ends after a time, even without other
 // streams.
-func TestSilentStream(t *testing.T) {
+func TestAStreamWithoutAHelloEnds(t *testing.T) {
 	w := newWorld(t)
 	cfg, id := w.nics[0].cfg, w.nics[0].deps.Identity
 	if err := w.stop[0](); err != nil {

@@ -72,9 +72,9 @@ func pause(i int) {
 	time.Sleep(10 * time.Microsecond)
 }
 
-// TestIdleCost checks that with 64 functions attached and nothing to do the shard's thread sleeps.
+// TestAShardWithIdleFunctionsSleeps checks that with 64 functions attached and nothing to do the shard's thread sleeps.
 // The limit is on its number of Steps, not on its time.
-func TestIdleCost(t *testing.T) {
+func TestAShardWithIdleFunctionsSleeps(t *testing.T) {
 	const functions = 64
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(i int, c *config.Config) {
 		pf := &c.Functions[0]

@@ -6,9 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestReplies checks that each request is answered once with its tag, and that a heartbeat comes
+// TestEachRequestIsAnsweredOnce checks that each request is answered once with its tag, and that a heartbeat comes
 // back unchanged (DEV-204, DEV-209).
-func TestReplies(t *testing.T) {
+func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	w := newWorld(t)
 	c := dialRaw(t, w.sockets[0])
 	if r := c.hello(abi.FunctionAssigned); r.Status != abi.StatusOK {

@@ -12,9 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/thread"
 )
 
-// TestShareOf checks that an impaired uplink lets through and queues the same with any number of
+// TestShardsShareTheRateAndQueueOfAnImpairment checks that an impaired uplink lets through and queues the same with any number of
 // shards, and that each shard has a seed of its own and otherwise the same impairment.
-func TestShareOf(t *testing.T) {
+func TestShardsShareTheRateAndQueueOfAnImpairment(t *testing.T) {
 	whole := config.Impairment{Rate: 6_000_000, Queue: 12, Seed: 7, Loss: 0.25}
 	for shards := 1; shards <= 4; shards++ {
 		var rate config.Rate
@@ -39,10 +39,10 @@ func TestShareOf(t *testing.T) {
 	}
 }
 
-// TestImpairedShards tests NICs of one, two and three shards in virtual time, whose uplinks have a
+// TestAnyNumberOfShardsImpairsAnUplinkAlike tests NICs of one, two and three shards in virtual time, whose uplinks have a
 // rate limit and lose packets. With any number of shards, the uplink lets through the same, the
 // counts of its parts agree with what is seen outside, and a seed makes the same choices each time.
-func TestImpairedShards(t *testing.T) {
+func TestAnyNumberOfShardsImpairsAnUplinkAlike(t *testing.T) {
 	const (
 		frame = 1000                 // bytes
 		turns = 1000                 // of a millisecond each

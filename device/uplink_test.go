@@ -75,10 +75,10 @@ func freely(t testing.TB, f func()) {
 	}
 }
 
-// TestSuperframes checks that messages of every size arrive complete between NICs with and without
+// TestMessagesArriveWithAndWithoutSuperframes checks that messages of every size arrive complete between NICs with and without
 // superframes, that superframes are used where a NIC may use them, and that every packet in them is
 // counted once. The first NIC's TAP has one queue, the second's three.
-func TestSuperframes(t *testing.T) {
+func TestMessagesArriveWithAndWithoutSuperframes(t *testing.T) {
 	for name, modes := range map[string][2]string{
 		"both":     {config.SuperframesAuto, config.SuperframesAuto},
 		"sender":   {config.SuperframesAuto, config.SuperframesOff},

@@ -15,8 +15,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestShowViolations checks that the operator sees the violations of a real session.
-func TestShowViolations(t *testing.T) {
+// TestTheOperatorSeesADriversViolations checks that the operator sees the violations of a real session.
+func TestTheOperatorSeesADriversViolations(t *testing.T) {
 	w := newWorld(t)
 	e := newEndpoint(t, w.open(0, "pf0.vf1"))
 	if _, err := e.dev.Listen(testContext(t), abi.FirstReservedService); err == nil {
@@ -35,9 +35,9 @@ func TestShowViolations(t *testing.T) {
 	}
 }
 
-// TestShowMistakes checks that the operator sees in words what was wrong with a work request of a
+// TestTheOperatorSeesWhyAWorkRequestFailed checks that the operator sees in words what was wrong with a work request of a
 // real session. It breaks no rule, so the driver cannot query it.
-func TestShowMistakes(t *testing.T) {
+func TestTheOperatorSeesWhyAWorkRequestFailed(t *testing.T) {
 	w := newWorld(t)
 	ctx := testContext(t)
 	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
@@ -72,9 +72,9 @@ func TestShowMistakes(t *testing.T) {
 	}
 }
 
-// TestHonestDriver checks that guestlib breaks no rule that a strict NIC can see: with every
+// TestGuestlibBreaksNoRule checks that guestlib breaks no rule that a strict NIC can see: with every
 // operation and size both ways, sleeping and polling, reset and end.
-func TestHonestDriver(t *testing.T) {
+func TestGuestlibBreaksNoRule(t *testing.T) {
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(_ int, c *config.Config) { c.NIC.Strict = true })
 	ctx := testContext(t)
 	var both sync.WaitGroup
@@ -104,9 +104,9 @@ func TestHonestDriver(t *testing.T) {
 	}
 }
 
-// TestClearViolations checks that the operator can clear the violations of drivers, and that later
+// TestTheOperatorCanClearViolations checks that the operator can clear the violations of drivers, and that later
 // ones are recorded again.
-func TestClearViolations(t *testing.T) {
+func TestTheOperatorCanClearViolations(t *testing.T) {
 	w := newWorld(t)
 	e := newEndpoint(t, w.open(0, "pf0.vf1"))
 	for range 2 {
@@ -123,8 +123,8 @@ func TestClearViolations(t *testing.T) {
 	}
 }
 
-// TestDriverCounters checks that a driver can read all counters of the ABI, for its own function.
-func TestDriverCounters(t *testing.T) {
+// TestADriverReadsTheCountersOfItsFunction checks that a driver can read all counters of the ABI, for its own function.
+func TestADriverReadsTheCountersOfItsFunction(t *testing.T) {
 	w := newWorld(t)
 	e := newEndpoint(t, w.open(0, "pf0.vf1"))
 	list, err := e.dev.Counters(testContext(t))

@@ -12,9 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// TestDMAWindow checks that a function works with memory inside its window and is refused memory
+// TestAFunctionIsConfinedToItsDMAWindow checks that a function works with memory inside its window and is refused memory
 // outside it, while another function of the same client is not limited (DEV-401, DEV-405, DEV-406).
-func TestDMAWindow(t *testing.T) {
+func TestAFunctionIsConfinedToItsDMAWindow(t *testing.T) {
 	// A bare client's memfd begins at this device address and its second half elsewhere.
 	const first, half = 1<<32 + 1<<40, 8 << 20
 	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(_ int, c *config.Config) {

@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// TestGuestlibWire wires queue pairs of real clients, between two NICs and within one; one side
+// TestWiredQPsCarryDataThoughOneStartsLate wires queue pairs of real clients, between two NICs and within one; one side
 // starts a while after the other.
-func TestGuestlibWire(t *testing.T) {
+func TestWiredQPsCarryDataThoughOneStartsLate(t *testing.T) {
 	w := newWorld(t)
 	for _, peer := range []struct {
 		nic      int

@@ -13,9 +13,9 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/workload"
 )
 
-// TestWorkload runs all operations between two clients, of two NICs and of one, and verifies every
+// TestTheWorkloadDeliversEveryByte runs all operations between two clients, of two NICs and of one, and verifies every
 // byte.
-func TestWorkload(t *testing.T) {
+func TestTheWorkloadDeliversEveryByte(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		t.Run(fmt.Sprintf("%d shards", n), func(t *testing.T) {
 			useShards(t, n)

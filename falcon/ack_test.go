@@ -239,7 +239,7 @@ func TestCase94_TimestampsOfNacks(t *testing.T) {
 	}
 }
 
-func TestFlushAcks(t *testing.T) {
+func TestAFlushSendsHeldAcknowledgementsAtOnce(t *testing.T) {
 	s := newSingle(t, ackProfile(100, ms))
 	s.pushData(200, 7, false)
 	if got := s.transmit(); len(got) != 0 {
@@ -255,9 +255,9 @@ func TestFlushAcks(t *testing.T) {
 	}
 }
 
-// TestMarkedAcknowledgements: marked ACKs and NACKs count like other packets (Falcon §7.7.1:
+// TestMarkedACKsAndNACKsAreCounted: marked ACKs and NACKs count like other packets (Falcon §7.7.1:
 // ECN-marked packets received).
-func TestMarkedAcknowledgements(t *testing.T) {
+func TestMarkedACKsAndNACKsAreCounted(t *testing.T) {
 	s := newSingle(t, ackProfile(1, 100*us))
 	cfg := s.c.Config()
 	a := wire.Ack{CID: cfg.LocalCID, DataBase: cfg.TxDataPSN, ReqBase: cfg.TxReqPSN}

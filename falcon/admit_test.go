@@ -169,9 +169,9 @@ func TestCellsMoveToThoseWithFewer(t *testing.T) {
 	}
 }
 
-// TestLongPayloadTakesSeveralCells: payload that waits takes as many cells as its bytes need, of the
+// TestALongPayloadTakesSeveralCells: payload that waits takes as many cells as its bytes need, of the
 // pool and of the credits, and is refused if there are not so many. They are all free afterwards.
-func TestLongPayloadTakesSeveralCells(t *testing.T) {
+func TestALongPayloadTakesSeveralCells(t *testing.T) {
 	limit := credit.NoLimit()
 	for name, c := range map[string]struct {
 		cells  int

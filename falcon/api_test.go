@@ -11,7 +11,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-func TestFalconTime(t *testing.T) {
+func TestFalconTimeRoundsDownAndWraps(t *testing.T) {
 	for ns, want := range map[falcon.Time]uint32{0: 0, 131: 0, 132: 1, 131072: 1000, 562_949_953_421: 0xffffffff, 562_949_953_422: 0} {
 		if got := falcon.FalconTime(ns); got != want {
 			t.Errorf("FalconTime(%d) = %d, want %d", ns, got, want)
@@ -19,7 +19,7 @@ func TestFalconTime(t *testing.T) {
 	}
 }
 
-func TestOpenRefusals(t *testing.T) {
+func TestOpenRefusesInvalidAndExcessConnections(t *testing.T) {
 	e := falcon.NewEngine(falcon.Config{Profile: testProfile(), MaxConns: 2}, &sim.ULP{})
 	for what, edit := range map[string]func(*falcon.ConnConfig){
 		"LocalCID":       func(c *falcon.ConnConfig) { c.LocalCID = 1 << 24 },
@@ -54,7 +54,7 @@ func TestOpenRefusals(t *testing.T) {
 	}
 }
 
-func TestProfiles(t *testing.T) {
+func TestEachValueOfAProfileHasItsBounds(t *testing.T) {
 	for _, p := range []falcon.Profile{falcon.Software(), falcon.Hardware()} {
 		if err := p.Check(); err != nil {
 			t.Errorf("%s: %v", p.Name, err)
@@ -112,7 +112,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-func TestRefusedCalls(t *testing.T) {
+func TestCallsTooLongOrWithoutTransactionAreRefused(t *testing.T) {
 	s := newSingle(t, testProfile())
 	for _, err := range []error{
 		s.c.Push(s.now, 1, -1), s.c.Push(s.now, 1, 4201), s.c.Pull(s.now, 1, -1, 1), s.c.Pull(s.now, 1, falcon.MaxPullHeader+1, 1),
@@ -146,7 +146,7 @@ func TestRefusedCalls(t *testing.T) {
 	}
 }
 
-func TestHeaderChecks(t *testing.T) {
+func TestPacketsWithWrongHeadersAreDroppedAndCounted(t *testing.T) {
 	s := newSingle(t, testProfile())
 	h := s.header(wire.TypePullData, 200, 1, false)
 	h.Function++
@@ -172,7 +172,7 @@ func TestHeaderChecks(t *testing.T) {
 	}
 }
 
-func TestCreditsChanged(t *testing.T) {
+func TestTheULPIsToldWhenCreditsReturn(t *testing.T) {
 	node := credit.New(nil, credit.NoLimit())
 	node.Starve(true)
 	s := newSingle(t, testProfile(), func(c *falcon.ConnConfig) { c.Credits = node })
@@ -192,7 +192,7 @@ func TestCreditsChanged(t *testing.T) {
 	s.push(1)
 }
 
-func TestConnectionCredits(t *testing.T) {
+func TestAConnectionIsBoundedByItsOwnCredits(t *testing.T) {
 	function := credit.New(nil, credit.NoLimit())
 	s := newSingle(t, testProfile(), func(c *falcon.ConnConfig) {
 		c.Credits = credit.New(function, credit.Cost{2, 100, 2, 100, 2, 100})

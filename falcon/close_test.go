@@ -103,9 +103,9 @@ func TestWorkInProgressHoldsADrain(t *testing.T) {
 	}
 }
 
-// TestDrainedOnce: later requests of the peer do not drain a connection again, and closing a
+// TestAConnectionDrainsAtMostOnce: later requests of the peer do not drain a connection again, and closing a
 // connection with work left does not drain it.
-func TestDrainedOnce(t *testing.T) {
+func TestAConnectionDrainsAtMostOnce(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.c.Drain(s.now)
 	s.want(s.pushData(200, 7, true), wire.DropNone)
@@ -178,8 +178,8 @@ func TestCloseBeforeSending(t *testing.T) {
 	}
 }
 
-// TestDrain: transactions in progress are finished, in both directions, and no new ones begin.
-func TestDrain(t *testing.T) {
+// TestADrainFinishesTransactionsAndBeginsNone: transactions in progress are finished, in both directions, and no new ones begin.
+func TestADrainFinishesTransactionsAndBeginsNone(t *testing.T) {
 	p := newPair(t)
 	p.ulp[0].OnPull = noAnswer
 	p.push(p.a, 100, 1, 2)
@@ -230,7 +230,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-func TestAbort(t *testing.T) {
+func TestAnAbortEndsTransactionsAndTellsItsReason(t *testing.T) {
 	for _, reason := range []falcon.CloseReason{falcon.ClosePeer, falcon.CloseULP, falcon.CloseKeys} {
 		s := newSingle(t, testProfile())
 		s.push(1)
@@ -424,9 +424,9 @@ func TestRekeyDoesNotDisturb(t *testing.T) {
 	}
 }
 
-// TestDrainAcknowledges: everything that the peer sent is acknowledged before the connection counts
+// TestADrainAcknowledgesEverythingReceivedFirst: everything that the peer sent is acknowledged before the connection counts
 // as drained. Otherwise the peer would take it for lost when the connection closes.
-func TestDrainAcknowledges(t *testing.T) {
+func TestADrainAcknowledgesEverythingReceivedFirst(t *testing.T) {
 	s := newSingle(t, ackProfile(100, 100*us))
 	s.ulp.OnPush = noAnswer
 	s.pushData(200, 7, false)

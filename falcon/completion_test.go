@@ -191,8 +191,8 @@ func TestCase58_ReservedNackCodes(t *testing.T) {
 	}
 }
 
-// TestNVMe: the protocol belongs to the connection; packets of another one are dropped and counted.
-func TestNVMe(t *testing.T) {
+// TestPacketsOfAnotherProtocolAreDropped: the protocol belongs to the connection; packets of another one are dropped and counted.
+func TestPacketsOfAnotherProtocolAreDropped(t *testing.T) {
 	p := newPair(t, func(_ *[2]falcon.Config, conn *falcon.ConnConfig, _ *sim.Impairment) {
 		conn.Protocol = wire.ProtocolNVMe
 	})
@@ -450,7 +450,7 @@ func TestCase70_CloseDropsState(t *testing.T) {
 	}
 }
 
-func TestFillErrors(t *testing.T) {
+func TestAFillErrorFailsOnlyItsTransaction(t *testing.T) {
 	p := newPair(t)
 	p.ulp[0].FillError = func(_ falcon.TxnKind, tag uint64) bool { return tag == 2 || tag == 4 }
 	p.ulp[1].FillError = func(kind falcon.TxnKind, tag uint64) bool { return kind == falcon.TxnPullData && tag == 5 }
@@ -470,8 +470,8 @@ func TestFillErrors(t *testing.T) {
 	p.wantIdle()
 }
 
-// TestWithdrawnEvents: an RNR cancels the events of later requests that were not taken yet.
-func TestWithdrawnEvents(t *testing.T) {
+// TestAnRNRWithdrawsTheEventsOfLaterRequests: an RNR cancels the events of later requests that were not taken yet.
+func TestAnRNRWithdrawsTheEventsOfLaterRequests(t *testing.T) {
 	s := newSingle(t, testProfile())
 	first := true
 	s.ulp.OnPush = func(now falcon.Time, ev *falcon.Event, _ uint64) {
@@ -665,9 +665,9 @@ func TestCase58_ReservedNackCode(t *testing.T) {
 	equal(t, "sent", psns(t, s.transmit()), nil)
 }
 
-// TestRefusedTwice: the first refusal of a push counts; another one of the same push, late or of
+// TestOnlyTheFirstRefusalOfAPushCounts: the first refusal of a push counts; another one of the same push, late or of
 // another kind, changes nothing.
-func TestRefusedTwice(t *testing.T) {
+func TestOnlyTheFirstRefusalOfAPushCounts(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.push(1)
 	s.transmit()

@@ -10,8 +10,8 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestAckedSaturates: the count of acknowledged packets stops at the maximum of the event's field.
-func TestAckedSaturates(t *testing.T) {
+// TestTheCountOfAcknowledgedPacketsSaturates: the count of acknowledged packets stops at the maximum of the event's field.
+func TestTheCountOfAcknowledgedPacketsSaturates(t *testing.T) {
 	const most = 1<<10 - 1
 	p, events := recording(slow(), nil)
 	c := fixed(1024, 1024).(cc.Fixed)

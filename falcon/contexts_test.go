@@ -7,7 +7,7 @@ import (
 
 // Falcon §10.2: the average moves by alpha with each change, and 31 thresholds make 32 half-open
 // steps.
-func TestOccupancyLevels(t *testing.T) {
+func TestOccupancyIsAveragedAndQuantised(t *testing.T) {
 	p := newPoolLevel(&Occupancy{Alpha: 0.5}, 65536)
 	for _, c := range []struct {
 		ema  float64
@@ -42,7 +42,7 @@ func TestOccupancyLevels(t *testing.T) {
 	}
 }
 
-func TestOccupancyCheck(t *testing.T) {
+func TestInvalidOccupancySettingsAreRefused(t *testing.T) {
 	falling := make([]uint32, OccupancyLevels)
 	falling[0] = 1
 	for _, o := range []Occupancy{{}, {Alpha: 1.1}, {Alpha: -1}, {Alpha: 1, Levels: make([]uint32, 30)}, {Alpha: 1, Levels: falling}} {

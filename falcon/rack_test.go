@@ -56,9 +56,9 @@ func TestReceivedIsNotSentAgain(t *testing.T) {
 	equal(t, "sent again", psns(t, s.transmit()), []uint32{300})
 }
 
-// TestSpuriousTimeouts: a timeout was not needed if an earlier copy caused the peer's
+// TestATimeoutIsSpuriousIfAnEarlierCopyArrived: a timeout was not needed if an earlier copy caused the peer's
 // acknowledgement.
-func TestSpuriousTimeouts(t *testing.T) {
+func TestATimeoutIsSpuriousIfAnEarlierCopyArrived(t *testing.T) {
 	for _, c := range []struct {
 		age  falcon.Time // of the packet the acknowledgement echoes
 		want uint64
@@ -150,8 +150,8 @@ func TestCase53_RACKEarlierCopy(t *testing.T) {
 	}
 }
 
-// TestRACKEack: the peer's RACK needs to know all that was received (Falcon §9.1.6).
-func TestRACKEack(t *testing.T) {
+// TestThePeersRACKIsToldAllThatWasReceived: the peer's RACK needs to know all that was received (Falcon §9.1.6).
+func TestThePeersRACKIsToldAllThatWasReceived(t *testing.T) {
 	p := testProfile()
 	p.RACK = true
 	s := newSingle(t, p)
@@ -188,9 +188,9 @@ func TestCase54_Probe(t *testing.T) {
 	}
 }
 
-// TestProbesEnd: a peer that is gone is probed less and less often, also when what is probed cannot
+// TestAGonePeerIsProbedLessAndLess: a peer that is gone is probed less and less often, also when what is probed cannot
 // be sent.
-func TestProbesEnd(t *testing.T) {
+func TestAGonePeerIsProbedLessAndLess(t *testing.T) {
 	for _, probe := range []falcon.Probe{falcon.ProbeFirstUnacked, falcon.ProbeFirstUnreceived, falcon.ProbeLast} {
 		p := rttProfile(20 * us)
 		p.Probe, p.TxnTimeout, p.MaxRetransmits, p.GiveUp = probe, 0, 0, 0
@@ -454,8 +454,8 @@ func TestTimerOutlivesAPacket(t *testing.T) {
 	}
 }
 
-// TestRNRProbe: a push that waits for its receiver is not probed, the next one is.
-func TestRNRProbe(t *testing.T) {
+// TestAPushUnderRNRIsNotProbed: a push that waits for its receiver is not probed, the next one is.
+func TestAPushUnderRNRIsNotProbed(t *testing.T) {
 	for _, probe := range []falcon.Probe{falcon.ProbeFirstUnacked, falcon.ProbeFirstUnreceived} {
 		p := rttProfile(20 * us)
 		p.Probe = probe

@@ -92,9 +92,9 @@ func TestCase56_OwnOncePerRTT(t *testing.T) {
 	equal(t, "10 µs later", psns(t, s.transmit()), []uint32{301})
 }
 
-// TestScanAll: the search for lost packets ends at one that was sent within an RTT, or passes over
+// TestOnlyScanAllSearchesBehindARecentPacket: the search for lost packets ends at one that was sent within an RTT, or passes over
 // it.
-func TestScanAll(t *testing.T) {
+func TestOnlyScanAllSearchesBehindARecentPacket(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		p := rttProfile(20 * us)
 		p.ScanAll = all

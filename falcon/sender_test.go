@@ -205,9 +205,9 @@ func TestRetransmissionBlocksNewRequests(t *testing.T) {
 	}
 }
 
-// TestRetransmissionsAlternate: pull data and the initiator's packets share retransmission (Falcon
+// TestRetransmissionsOfBothWindowsAlternate: pull data and the initiator's packets share retransmission (Falcon
 // §8.2.1.2, CR rule 2).
-func TestRetransmissionsAlternate(t *testing.T) {
+func TestRetransmissionsOfBothWindowsAlternate(t *testing.T) {
 	s := newSingle(t, testProfile())
 	for i := range uint32(3) {
 		s.pullRequest(500+i, 7+i, false)

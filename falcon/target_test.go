@@ -137,9 +137,9 @@ func TestHoldLastsUntilAccepted(t *testing.T) {
 	})
 }
 
-// TestDeferredPull: a pull that the ULP defers is delivered again at the requested time. On an
+// TestADeferredPullIsDeliveredAgainAtItsTime: a pull that the ULP defers is delivered again at the requested time. On an
 // ordered connection later requests wait with their payload, and get no RNR NACK.
-func TestDeferredPull(t *testing.T) {
+func TestADeferredPullIsDeliveredAgainAtItsTime(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		s := newSingle(t, testProfile(), func(cfg *falcon.ConnConfig) { cfg.Ordered = ordered })
 		var at falcon.Time

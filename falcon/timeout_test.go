@@ -62,7 +62,7 @@ func TestCase62_Exhausted(t *testing.T) {
 	}
 }
 
-func TestTransactionTimeout(t *testing.T) {
+func TestAPullWithoutAnswerTimesOut(t *testing.T) {
 	p := newPair(t, func(cfg *[2]falcon.Config, _ *falcon.ConnConfig, _ *sim.Impairment) {
 		cfg[0].Profile.TxnTimeout = 3 * ms
 	})
@@ -167,9 +167,9 @@ func TestWhatWaitsToBeSentEndsWithWhatIsBeforeIt(t *testing.T) {
 	}
 }
 
-// TestGiveUp: a connection is given up by its own limit, even if the profile's limits are shorter,
+// TestAConnectionIsGivenUpByItsOwnLimit: a connection is given up by its own limit, even if the profile's limits are shorter,
 // and never if it has none.
-func TestGiveUp(t *testing.T) {
+func TestAConnectionIsGivenUpByItsOwnLimit(t *testing.T) {
 	const second = 1000 * ms
 	for _, profile := range []falcon.Profile{falcon.Software(), falcon.Hardware()} {
 		for _, c := range []struct {

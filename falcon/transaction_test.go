@@ -288,11 +288,11 @@ func TestPullDataStaysInPlace(t *testing.T) {
 	}
 }
 
-// TestInitiatorStates walks a push and a pull of an ordered connection through the states of Falcon
+// TestAnInitiatorGoesThroughFalconsStates walks a push and a pull of an ordered connection through the states of Falcon
 // §8.4.1. The second of two completes late, since completions come in order; so its states can be
 // seen. PushCplTx and PullDataUlpTx are those of a transaction whose completion is delivered: then
 // it is over.
-func TestInitiatorStates(t *testing.T) {
+func TestAnInitiatorGoesThroughFalconsStates(t *testing.T) {
 	is := func(state func() string, want string) {
 		t.Helper()
 		if got := state(); got != want {
@@ -336,10 +336,10 @@ func TestInitiatorStates(t *testing.T) {
 	})
 }
 
-// TestTargetStates walks pushes and pulls through the states of Falcon §8.5.1, and through those
+// TestATargetGoesThroughFalconsStates walks pushes and pulls through the states of Falcon §8.5.1, and through those
 // that a refusing upper layer adds. RespondPull acknowledges a pull and supplies its data in one
 // call, so PullReqUlpAckd takes no time.
-func TestTargetStates(t *testing.T) {
+func TestATargetGoesThroughFalconsStates(t *testing.T) {
 	setup := func(t *testing.T) (*single, func(want ...string)) {
 		s := newSingle(t, testProfile())
 		s.ulp.OnPush, s.ulp.OnPull = noAnswer, noAnswer

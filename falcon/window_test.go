@@ -180,9 +180,9 @@ func TestCase30_OwnClearedByEack(t *testing.T) {
 	}
 }
 
-// TestImpossibleBases: an acknowledgement may cover all packets that were sent, in either window,
+// TestAnAcknowledgementBeyondWhatWasSentIsDropped: an acknowledgement may cover all packets that were sent, in either window,
 // and not one more.
-func TestImpossibleBases(t *testing.T) {
+func TestAnAcknowledgementBeyondWhatWasSentIsDropped(t *testing.T) {
 	s := newSingle(t, testProfile())
 	s.push(3)
 	s.pull(2)

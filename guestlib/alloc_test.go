@@ -76,7 +76,7 @@ func (r *silentRig) done(t testing.TB, id uint64) {
 }
 
 // The data path does not allocate: not in posting, ringing, arming and polling.
-func TestZeroAlloc(t *testing.T) {
+func TestTheDataPathDoesNotAllocate(t *testing.T) {
 	r := newSilentRig(t)
 	sgl := make([]SGE, 16)
 	inline := make([]byte, 224)

@@ -17,7 +17,7 @@ import (
 
 // What a broken or hostile device sends ends the use of the device with an error that says what was
 // wrong. It never panics the driver.
-func TestHostileMessages(t *testing.T) {
+func TestInvalidMessagesOfTheDeviceEndItsUse(t *testing.T) {
 	message := func(typ abi.MsgType, body []byte) []byte { return abi.AppendMessage(nil, typ, 0, body) }
 	event := func(e abi.AsyncEvent) []byte { return abi.AppendStruct(nil, 0, &e) }
 	length := func(n uint32) []byte { return binary.LittleEndian.AppendUint32(nil, n) }
@@ -94,7 +94,7 @@ func TestAnEventIsToldAfterItIsTrue(t *testing.T) {
 
 // Completions that match no posted request are an error of the device. Poll reports it, and keeps
 // reporting it.
-func TestHostileCompletions(t *testing.T) {
+func TestACompletionOfNothingPostedIsAnError(t *testing.T) {
 	good := abi.CQE{WRID: 7, Opcode: abi.WCOpRecv}
 	for _, c := range []struct {
 		name string
@@ -166,7 +166,7 @@ func TestHostileAdminCompletion(t *testing.T) {
 }
 
 // A device that reads nothing, or answers nothing, is lost after a timeout.
-func TestSilentDevice(t *testing.T) {
+func TestASilentDeviceIsLostAfterATimeout(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		drop abi.MsgType
@@ -202,7 +202,7 @@ func TestSilentDevice(t *testing.T) {
 }
 
 // If a NIC dies, only the device is lost, and nothing else is affected.
-func TestNICDies(t *testing.T) {
+func TestANICThatDiesCostsOnlyItsDevice(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	a := newEndpoint(t, openDevice(t, url), QPConfig{})
 	b := newEndpoint(t, openDevice(t, url), QPConfig{})
@@ -225,7 +225,7 @@ func TestNICDies(t *testing.T) {
 }
 
 // If the NIC refuses the memory, or the peer is no NIC, the error says what it answered.
-func TestRefusedMemory(t *testing.T) {
+func TestAFailedOpenSaysWhatTheNICAnswered(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer []byte
 		want   string

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestMeasureLatency(t *testing.T) {
+func TestLatencyIsMeasuredWhileCommandsGoOn(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	d := openDevice(t, url)
 	if path, err := d.Path(); path != "unix" || err != nil {

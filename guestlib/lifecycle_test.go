@@ -10,7 +10,7 @@ import (
 
 // Objects in use cannot be destroyed. After their users they can, in any order, and all their
 // memory is freed.
-func TestDestroyOrder(t *testing.T) {
+func TestObjectsInUseCannotBeDestroyed(t *testing.T) {
 	_, url := startNIC(t, nil)
 	ctx := testContext(t)
 	d := openDevice(t, url)
@@ -167,7 +167,7 @@ func repeat(f func() error) error {
 	}
 }
 
-func TestDisconnect(t *testing.T) {
+func TestADisconnectFlushesThePeersReceives(t *testing.T) {
 	a, b := newPair(t, QPConfig{})
 	ctx := testContext(t)
 	if err := a.qp.PostRecv(&RecvWR{ID: 3}); err != nil {
@@ -188,7 +188,7 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-func TestConnectFailures(t *testing.T) {
+func TestAFailedConnectSaysWhy(t *testing.T) {
 	_, url := startNIC(t, nil)
 	ctx := testContext(t)
 	a := newEndpoint(t, openDevice(t, url), QPConfig{})
@@ -246,7 +246,7 @@ func TestConnectFailures(t *testing.T) {
 }
 
 // Requests beyond the backlog are rejected, not kept.
-func TestListenBacklog(t *testing.T) {
+func TestRequestsBeyondTheBacklogAreRejected(t *testing.T) {
 	_, url := startNIC(t, nil)
 	ctx := testContext(t)
 	a, b := openDevice(t, url), openDevice(t, url)
@@ -277,7 +277,7 @@ func TestListenBacklog(t *testing.T) {
 	}
 }
 
-func TestParseURL(t *testing.T) {
+func TestAURLNamesItsDeviceOrIsRefused(t *testing.T) {
 	for s, want := range map[string]target{
 		"vsock://2:7000":                      {scheme: "vsock", cid: 2, port: 7000, function: AssignedFunction},
 		"vsock://2":                           {scheme: "vsock", cid: 2, port: abi.Port, function: AssignedFunction},
@@ -303,7 +303,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestGIDsAndFunctionsAreReadFromText(t *testing.T) {
 	for s, want := range map[string]string{"10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3", "fd00::1": "fd00::1"} {
 		if g, err := ParseGID(s); err != nil || g.String() != want {
 			t.Errorf("%s: %v, %v", s, g, err)

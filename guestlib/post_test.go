@@ -7,9 +7,9 @@ import (
 	"github.com/falcon-vnic/vnic/internal/allocs"
 )
 
-// TestPostSends: a list of requests is posted in order, up to the first invalid one, with one
+// TestAListIsPostedWithOneDoorbell: a list of requests is posted in order, up to the first invalid one, with one
 // doorbell even for a device that wants a doorbell for each change.
-func TestPostSends(t *testing.T) {
+func TestAListIsPostedWithOneDoorbell(t *testing.T) {
 	r := newSilentRig(t)
 	list := func(n int) []SendWR {
 		wrs := make([]SendWR, n)

@@ -24,9 +24,9 @@ func restart(t *testing.T, nic *fakedev.Server, url string) *fakedev.Server {
 	return next
 }
 
-// TestRecovers restarts the NIC again and again (DRV-210). Objects from before fail for ever, with
+// TestADeviceRecoversWhenItsNICRestarts restarts the NIC again and again (DRV-210). Objects from before fail for ever, with
 // the reason. The device recovers by itself, and new objects can use the same buffers.
-func TestRecovers(t *testing.T) {
+func TestADeviceRecoversWhenItsNICRestarts(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	ctx := testContext(t)
 	da, db := openDevice(t, url), openDevice(t, url)
@@ -185,8 +185,8 @@ func TestMemoryOfALostDeviceIsKept(t *testing.T) {
 	}
 }
 
-// TestNoRecovery: only the program's own Reset brings the device back.
-func TestNoRecovery(t *testing.T) {
+// TestWithoutRecoveryOnlyResetBringsTheDeviceBack: only the program's own Reset brings the device back.
+func TestWithoutRecoveryOnlyResetBringsTheDeviceBack(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	ctx := testContext(t)
 	d, err := Open(ctx, url, Options{Memory: 1 << 20, NoRecovery: true})

@@ -42,7 +42,7 @@ func pipeStream(t *testing.T) (*stream, net.Conn) {
 }
 
 // While a write blocks, doorbells gather: each queue once, with its newest index, in one message.
-func TestDoorbellsCoalesce(t *testing.T) {
+func TestDoorbellsGatherWhileAWriteBlocks(t *testing.T) {
 	s, far := pipeStream(t)
 	sq := &bell{record: abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 5}}
 	rq := &bell{record: abi.Doorbell{Kind: abi.DoorbellRQ, Queue: 5}}
@@ -87,7 +87,7 @@ func TestDoorbellsCoalesce(t *testing.T) {
 }
 
 // More dirty queues than a message holds take several messages.
-func TestDoorbellsSplit(t *testing.T) {
+func TestManyDoorbellsTakeSeveralMessages(t *testing.T) {
 	const n = 2*doorbellsPerMessage + 3
 	bells := make([]*bell, n)
 	for i := range bells {

@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-func TestOpen(t *testing.T) {
+func TestAnOpenDeviceTellsWhatItIs(t *testing.T) {
 	_, url := startNIC(t, nil)
 	d := openDevice(t, url+"?function=pf0.vf1")
 	want := Info{Function: 1<<16 | 1, Type: abi.FunctionVF, MAC: []byte{2, 0, 0, 0, 0, 1}, Tenant: 7, MTU: 4096, Speed: 10_000, Features: abi.FeatureExtendedVerbs}
@@ -62,7 +62,7 @@ func TestConnectPrivateData(t *testing.T) {
 	}
 }
 
-func TestOperations(t *testing.T) {
+func TestEachOperationMovesTheRightBytes(t *testing.T) {
 	a, b := newPair(t, QPConfig{MaxSendSGE: 16, MaxRecvSGE: 16, MaxInline: 224})
 	src, dst := a.mr.Bytes(), b.mr.Bytes()
 	for i := range src[:1<<19] {
@@ -133,7 +133,7 @@ func TestOperations(t *testing.T) {
 }
 
 // Work that fails says why, the QP goes to ERR, the rest is flushed in order.
-func TestFailureFlushes(t *testing.T) {
+func TestFailedWorkFlushesTheRestInOrder(t *testing.T) {
 	a, b := newPair(t, QPConfig{})
 	for i := range 3 {
 		if err := a.qp.PostRecv(&RecvWR{ID: 200 + uint64(i)}); err != nil {
@@ -163,7 +163,7 @@ func TestFailureFlushes(t *testing.T) {
 	}
 }
 
-func TestQueueFull(t *testing.T) {
+func TestAFullQueueTakesNoMoreWork(t *testing.T) {
 	a, b := newPair(t, QPConfig{SendEntries: 4, RecvEntries: 4})
 	for i := range 4 {
 		if err := a.qp.PostSend(&SendWR{ID: uint64(i), Opcode: Send, SGL: []SGE{a.mr.SGE(i, 1)}}); err != nil {
@@ -210,7 +210,7 @@ func TestQueueFull(t *testing.T) {
 	}
 }
 
-func TestPostRefusals(t *testing.T) {
+func TestInvalidWorkAndQueuesAreRefused(t *testing.T) {
 	_, url := startNIC(t, nil)
 	a := newEndpoint(t, openDevice(t, url), QPConfig{MaxInline: 32})
 	wr := &SendWR{Opcode: Send}
@@ -375,7 +375,7 @@ func TestConcurrentPostPollWait(t *testing.T) {
 	}
 }
 
-func TestWaitSolicited(t *testing.T) {
+func TestOnlyASolicitedMessageWakesWaitSolicited(t *testing.T) {
 	a, b := newPair(t, QPConfig{})
 	for i := range 2 {
 		if err := b.qp.PostRecv(&RecvWR{ID: uint64(i), SGL: []SGE{b.mr.SGE(0, 8)}}); err != nil {
@@ -407,9 +407,9 @@ func TestWaitSolicited(t *testing.T) {
 	}
 }
 
-// TestDrainQueue: SQD stops sending, an event reports that the queue is drained, and sending can
+// TestAQPInSQDDrainsAndCanGoOn: SQD stops sending, an event reports that the queue is drained, and sending can
 // continue.
-func TestDrainQueue(t *testing.T) {
+func TestAQPInSQDDrainsAndCanGoOn(t *testing.T) {
 	a, b := newPair(t, QPConfig{})
 	ctx := testContext(t)
 	if err := a.qp.Modify(ctx, QPAttr{Mask: abi.QPAttrState | abi.QPAttrSQDNotify, State: abi.QPStateSQD, SQDNotify: 1}); err != nil {

@@ -50,10 +50,10 @@ func testWindow(t *testing.T) (*window.Window, *ring.Consumer) {
 	return w, ring.NewConsumer(ring.Mem(m[at:]), layout)
 }
 
-// TestWindowDoorbells: if more queues ring than the window has room for records, the others wait
+// TestDoorbellsWaitForRoomInTheWindow: if more queues ring than the window has room for records, the others wait
 // until there is room. All records come once, in order, through the window, and none over the
 // stream.
-func TestWindowDoorbells(t *testing.T) {
+func TestDoorbellsWaitForRoomInTheWindow(t *testing.T) {
 	w, device := testWindow(t)
 	ours, theirs := net.Pipe()
 	defer theirs.Close()

@@ -108,8 +108,8 @@ func TestTheTableOfTransitionsFollowsTheRules(t *testing.T) {
 	}
 }
 
-// TestLifecycleModel walks lifecycles at random and checks what a driver may rely on.
-func TestLifecycleModel(t *testing.T) {
+// TestAFunctionGetsToReadyFromAnyState walks lifecycles at random and checks what a driver may rely on.
+func TestAFunctionGetsToReadyFromAnyState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l Lifecycle
 		var first abi.Fault
@@ -214,8 +214,8 @@ func TestATableFindsFunctionsByAddress(t *testing.T) {
 	}
 }
 
-// TestTableModel compares a table with a plain list.
-func TestTableModel(t *testing.T) {
+// TestATableHasEachIDAndAddressOnce compares a table with a plain list.
+func TestATableHasEachIDAndAddressOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 6
 		tab := NewTable(limit)

@@ -120,9 +120,9 @@ func TestHostConnectsToTheGuest(t *testing.T) {
 	}
 }
 
-// TestNothingLeaks: guests that come, load the device, reboot and die leave no descriptor and no
+// TestGuestsThatComeAndGoLeakNothing: guests that come, load the device, reboot and die leave no descriptor and no
 // goroutine.
-func TestNothingLeaks(t *testing.T) {
+func TestGuestsThatComeAndGoLeakNothing(t *testing.T) {
 	life := func() {
 		v, err := ListenVhostUser(t.TempDir()+"/s", testCID, quiet())
 		if err != nil {

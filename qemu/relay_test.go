@@ -146,10 +146,10 @@ func echo(t *testing.T, c, s net.Conn, n int) {
 	}
 }
 
-// TestWorkerReplaced kills the worker in the middle of traffic, again and again, while the guest
+// TestAReplacedWorkerResetsFlowsAndTakesNewOnes kills the worker in the middle of traffic, again and again, while the guest
 // reboots, is killed, or goes on. The guest's earlier flows are reset, even if the guest only
 // waits, and new ones work.
-func TestWorkerReplaced(t *testing.T) {
+func TestAReplacedWorkerResetsFlowsAndTakesNewOnes(t *testing.T) {
 	r, path := startRelay(t)
 	g, err := vhosttest.Start(path, vhosttest.Options{}) // nobody there yet
 	if err != nil {

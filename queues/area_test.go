@@ -172,9 +172,9 @@ func TestBadPageLists(t *testing.T) {
 	}
 }
 
-// TestFarPages keeps pages far apart, and refuses those too far to keep
+// TestPagesTooFarAwayAreRefused keeps pages far apart, and refuses those too far to keep
 // (DRV-403).
-func TestFarPages(t *testing.T) {
+func TestPagesTooFarAwayAreRefused(t *testing.T) {
 	g := newGuest(8)
 	far, tooFar := uint64(1)<<43-page, uint64(1)<<44
 	g.m.SetRegions([]Region{{guestBase, g.mem}, {far, make([]byte, page)}, {tooFar, make([]byte, page)}})
@@ -192,9 +192,9 @@ func TestFarPages(t *testing.T) {
 	}
 }
 
-// TestLargestRegion reads the list of a region of the largest size, with the largest pages and with
+// TestTheLargestRegionIsReachableToItsEnd reads the list of a region of the largest size, with the largest pages and with
 // the smallest. Every page of the list is the same guest page, so that it takes little memory.
-func TestLargestRegion(t *testing.T) {
+func TestTheLargestRegionIsReachableToItsEnd(t *testing.T) {
 	const big = 1 << abi.MaxPageShift
 	g := newGuest(5)
 	ram, err := unix.Mmap(-1, 0, big, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
@@ -236,8 +236,8 @@ func TestLargestRegion(t *testing.T) {
 	}
 }
 
-// TestListRoom: a list that is read in pieces never takes more memory than it may.
-func TestListRoom(t *testing.T) {
+// TestAListTakesNoMoreMemoryThanItMay: a list that is read in pieces never takes more memory than it may.
+func TestAListTakesNoMoreMemoryThanItMay(t *testing.T) {
 	g := newGuest(5)
 	data, leaf, mid, root := g.page(), g.page(), g.page(), g.page()
 	for i := range uint64(abi.PageListEntries) {
@@ -267,9 +267,9 @@ func TestListRoom(t *testing.T) {
 	}
 }
 
-// TestPageSizes reads and writes areas over pages of each size, at random places, and compares with
+// TestAreasWorkOverPagesOfEverySize reads and writes areas over pages of each size, at random places, and compares with
 // memory. Only the part of each page that an area covers must be mapped. (DEV-407)
-func TestPageSizes(t *testing.T) {
+func TestAreasWorkOverPagesOfEverySize(t *testing.T) {
 	const size = 1 << 26
 	ram, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
@@ -332,7 +332,7 @@ func TestPageSizes(t *testing.T) {
 	}
 }
 
-func TestAreaArguments(t *testing.T) {
+func TestImpossibleAreasAreRefused(t *testing.T) {
 	g := newGuest(4)
 	root := g.list([]uint64{g.page()}, 1)
 	for _, c := range []Span{
@@ -384,8 +384,8 @@ func TestAreaArguments(t *testing.T) {
 	}
 }
 
-// TestAreaModel compares areas over shuffled pages with a plain slice.
-func TestAreaModel(t *testing.T) {
+// TestAnAreaBehavesLikeASlice compares areas over shuffled pages with a plain slice.
+func TestAnAreaBehavesLikeASlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "pages")
 		g := newGuest(n + 4)
@@ -525,8 +525,8 @@ func TestRingOverArea(t *testing.T) {
 	}
 }
 
-// TestHeadersMatch compares ring's own numbers with the ABI.
-func TestHeadersMatch(t *testing.T) {
+// TestRingHeadersMatchTheABI compares ring's own numbers with the ABI.
+func TestRingHeadersMatchTheABI(t *testing.T) {
 	g := newGuest(4)
 	layout := ring.QueueLayout(1, 6)
 	q, err := ReadArea(g.m, g.list([]uint64{g.page()}, 1), 1, Span{Length: layout.Size()})

@@ -40,9 +40,9 @@ func sharedFile(t *testing.T, n int) (mem []byte, truncate func(n int64)) {
 	}
 }
 
-// TestTruncatedFile truncates the memory under every operation. Each returns a fault, none ends the
+// TestAccessToTruncatedMemoryIsAFault truncates the memory under every operation. Each returns a fault, none ends the
 // process, and the remaining memory still works.
-func TestTruncatedFile(t *testing.T) {
+func TestAccessToTruncatedMemoryIsAFault(t *testing.T) {
 	const size = 1 << 20
 	mem, truncate := sharedFile(t, size)
 	m := NewMemory([]Region{{0x100000, mem}})

@@ -32,8 +32,8 @@ func wantFault(t *testing.T, err error, why string) {
 	}
 }
 
-// TestBoundsWrap accesses around every edge, also those where addr+len wraps.
-func TestBoundsWrap(t *testing.T) {
+// TestAnAccessPastAnyEdgeIsAFault accesses around every edge, also those where addr+len wraps.
+func TestAnAccessPastAnyEdgeIsAFault(t *testing.T) {
 	m := NewMemory([]Region{
 		{Addr: 0x1000, Mem: make([]byte, 0x1000)},
 		{Addr: top - 0xfff, Mem: make([]byte, 0x1000)}, // up to 2^64-1
@@ -81,7 +81,7 @@ func TestBoundsWrap(t *testing.T) {
 	}
 }
 
-func TestEmptyMemory(t *testing.T) {
+func TestEveryAccessToEmptyMemoryIsAFault(t *testing.T) {
 	var m Memory
 	wantFault(t, m.Read(0, make([]byte, 1)), WhyUnmapped)
 	_, err := m.Load64(0)
@@ -91,9 +91,9 @@ func TestEmptyMemory(t *testing.T) {
 	}
 }
 
-// TestSpan copies over adjacent regions, and refuses the whole copy if one byte of it is not
+// TestACopyAcrossRegionsIsAllOrNothing copies over adjacent regions, and refuses the whole copy if one byte of it is not
 // mapped.
-func TestSpan(t *testing.T) {
+func TestACopyAcrossRegionsIsAllOrNothing(t *testing.T) {
 	a, b, c := make([]byte, 10), make([]byte, 3), make([]byte, 7)
 	m := NewMemory([]Region{{110, b}, {100, a}, {113, c}})
 	src := []byte("0123456789abcdefghij")
@@ -118,8 +118,8 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestBadRegions: impossible regions are left out, and no others.
-func TestBadRegions(t *testing.T) {
+// TestImpossibleRegionsAreLeftOut: impossible regions are left out, and no others.
+func TestImpossibleRegionsAreLeftOut(t *testing.T) {
 	m := NewMemory([]Region{
 		{Addr: 0x3000, Mem: nil},
 		{Addr: top - 10, Mem: make([]byte, 12)}, // passes 2^64
@@ -134,7 +134,7 @@ func TestBadRegions(t *testing.T) {
 	}
 }
 
-func TestSetRegions(t *testing.T) {
+func TestNewRegionsReplaceTheOld(t *testing.T) {
 	one := bytes.Repeat([]byte{1}, 64)
 	two := bytes.Repeat([]byte{2}, 64)
 	list := []Region{{0x1000, one}}
@@ -152,7 +152,7 @@ func TestSetRegions(t *testing.T) {
 	wantFault(t, m.Read(0x1000, b), WhyUnmapped)
 }
 
-func TestAtomics(t *testing.T) {
+func TestAtomicsWorkOnlyOnAlignedMappedWords(t *testing.T) {
 	mem := make([]byte, 4096)
 	m := NewMemory([]Region{{0x10000, mem[:64]}, {0x10040, mem[64:128]}})
 	if err := m.Store64(0x10008, 0x1122334455667788); err != nil || binary.LittleEndian.Uint64(mem[8:]) != 0x1122334455667788 {
@@ -201,9 +201,9 @@ func TestAtomics(t *testing.T) {
 	wantFault(t, err, WhyMisaligned)
 }
 
-// TestMemoryModel compares Memory with a map of bytes under random regions
+// TestMemoryBehavesLikeAMapOfBytes compares Memory with a map of bytes under random regions
 // and accesses.
-func TestMemoryModel(t *testing.T) {
+func TestMemoryBehavesLikeAMapOfBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := NewMemory(nil)
 		model := map[uint64]*byte{}
@@ -332,9 +332,9 @@ func BenchmarkLoad32(b *testing.B) {
 	}
 }
 
-// TestWindow checks every access near the edges of a window. An access inside works; one that is
+// TestAnAccessOutsideTheWindowTouchesNothing checks every access near the edges of a window. An access inside works; one that is
 // outside, even in part, fails and touches nothing, also after the regions change (DEV-401).
-func TestWindow(t *testing.T) {
+func TestAnAccessOutsideTheWindowTouchesNothing(t *testing.T) {
 	for _, c := range []struct {
 		w    Window
 		from uint64 // of the region from which addresses are reachable
@@ -371,8 +371,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestRanges: ranges are what is mapped, neighbours joined.
-func TestRanges(t *testing.T) {
+// TestRangesJoinNeighbouringRegions: ranges are what is mapped, neighbours joined.
+func TestRangesJoinNeighbouringRegions(t *testing.T) {
 	page := func(n int) []byte { return make([]byte, n*4096) }
 	m := NewWindowed(Window{Addr: 0x1000, Size: 0x9000}, []Region{
 		{Addr: 0x4000, Mem: page(1)}, {Addr: 0, Mem: page(2)}, {Addr: 0x2000, Mem: page(1)}, {Addr: 0x8000, Mem: page(16)}, {Addr: 0x100000, Mem: page(1)},

@@ -102,9 +102,9 @@ func (m *regionModel) check(t interface{ Fatalf(string, ...any) }, w Window) {
 	}
 }
 
-// TestRegionsModel maps and unmaps pages and runs of pages in any order, through every size of a
+// TestRegionsBehaveLikeAListOfPages maps and unmaps pages and runs of pages in any order, through every size of a
 // chunk, and compares with a list of pages. Earlier Regions stay as they were.
-func TestRegionsModel(t *testing.T) {
+func TestRegionsBehaveLikeAListOfPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newRegionModel(rapid.SampledFrom([]int{8, 100, 900}).Draw(t, "pages"))
 		pages := len(m.at)
@@ -150,9 +150,9 @@ func TestRegionsModel(t *testing.T) {
 	})
 }
 
-// TestRegionsChunks: chunks are neither empty nor too large, and there are not many more than
+// TestChunksAreNeitherEmptyNorTooLarge: chunks are neither empty nor too large, and there are not many more than
 // needed, whatever regions were added and removed.
-func TestRegionsChunks(t *testing.T) {
+func TestChunksAreNeitherEmptyNorTooLarge(t *testing.T) {
 	const n = 20000
 	mem := make([]byte, 1)
 	for _, name := range []string{"upwards", "downwards", "random"} {

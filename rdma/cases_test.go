@@ -21,8 +21,8 @@ import (
 // TestCase<number>_….
 var cases = []int{22, 68, 97, 98, 99, 102, 103, 104, 106}
 
-// TestEveryCase fails when a numbered test goes missing, or has no number here.
-func TestEveryCase(t *testing.T) {
+// TestEveryNumberedCaseHasATest fails when a numbered test goes missing, or has no number here.
+func TestEveryNumberedCaseHasATest(t *testing.T) {
 	files, err := os.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)

@@ -112,8 +112,8 @@ func BenchmarkRoCEGoodput(b *testing.B) {
 	}
 }
 
-// TestGoodput has RoCEv2 use a line that loses nothing, and go on where packets are lost.
-func TestGoodput(t *testing.T) {
+// TestRoCEUsesTheLineDespiteLosses has RoCEv2 use a line that loses nothing, and go on where packets are lost.
+func TestRoCEUsesTheLineDespiteLosses(t *testing.T) {
 	for _, loss := range []float64{0, 0.001, 0.01, 0.05} {
 		roce, falcon := goodput(t, byRoCE, loss), goodput(t, byFalcon, loss)
 		t.Logf("loss %.1f %%: RoCEv2 %.0f %%, Falcon %.0f %% of the line", loss*100, roce*100, falcon*100)

@@ -109,17 +109,17 @@ func TestWrongCommandLines(t *testing.T) {
 	})
 }
 
-// TestGuestNumber: `--guest abc` is refused with the range of numbers.
-func TestGuestNumber(t *testing.T) {
+// TestAGuestThatIsNoNumberIsRefused: `--guest abc` is refused with the range of numbers.
+func TestAGuestThatIsNoNumberIsRefused(t *testing.T) {
 	want := `qemu: --guest "abc": write a whole number from 0 to 4294967295`
 	if text := wrong(t, "qemu", "--guest", "abc"); text != want {
 		t.Errorf("%q, want %q", text, want)
 	}
 }
 
-// TestExitStatuses: the exit status is 2 for a wrong command line, 1 if the command failed, and
+// TestTheExitStatusTellsUsageFromFailure: the exit status is 2 for a wrong command line, 1 if the command failed, and
 // otherwise 0.
-func TestExitStatuses(t *testing.T) {
+func TestTheExitStatusTellsUsageFromFailure(t *testing.T) {
 	for _, tc := range []struct {
 		code int
 		want string
@@ -186,8 +186,8 @@ func TestEverythingHasJSON(t *testing.T) {
 	})
 }
 
-// TestSocketVariable: VNIC_SOCKET is the control socket of every command that asks a NIC.
-func TestSocketVariable(t *testing.T) {
+// TestEveryCommandObeysTheSocketVariable: VNIC_SOCKET is the control socket of every command that asks a NIC.
+func TestEveryCommandObeysTheSocketVariable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "elsewhere.sock")
 	t.Setenv(cli.SocketVariable, path)
 	for _, args := range [][]string{
@@ -388,8 +388,8 @@ func TestCompletionOffersWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestLogFormat: supervisor and worker log in the format of the configuration or of the flag.
-func TestLogFormat(t *testing.T) {
+// TestBothProcessesLogInTheChosenFormat: supervisor and worker log in the format of the configuration or of the flag.
+func TestBothProcessesLogInTheChosenFormat(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		h := l.Hosts[0]
 		text, err := os.ReadFile(h.Config)

@@ -22,8 +22,8 @@ func control(level, kind int32, seconds, nanoseconds uint64, n int) []byte {
 	return b
 }
 
-// TestArrival: the arrival time is the kernel's timestamp or, without one, the present time.
-func TestArrival(t *testing.T) {
+// TestArrivalIsTheKernelsTimestampOrNow: the arrival time is the kernel's timestamp or, without one, the present time.
+func TestArrivalIsTheKernelsTimestampOrNow(t *testing.T) {
 	stamp := control(unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1_700_000_000, 123_456_789, 16)
 	also := control(unix.SOL_SOCKET, unix.SO_TIMESTAMP, 5, 5, 16)
 	for name, tc := range map[string]struct {
@@ -49,8 +49,8 @@ func TestArrival(t *testing.T) {
 	}
 }
 
-// TestNoInterface: a packet of an unknown interface is ignored.
-func TestNoInterface(t *testing.T) {
+// TestAPacketOfNoInterfaceIsIgnored: a packet of an unknown interface is ignored.
+func TestAPacketOfNoInterfaceIsIgnored(t *testing.T) {
 	g := newGate()
 	c, err := New(g, config.CaptureBoth)
 	if err != nil {

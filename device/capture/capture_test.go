@@ -48,7 +48,7 @@ func readAll(t *testing.T, r io.Reader) (*pcapgo.NgReader, []string) {
 	}
 }
 
-func TestCapture(t *testing.T) {
+func TestACaptureFileHoldsThePackets(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	c, err := Create(path, config.CaptureBoth)
@@ -110,9 +110,9 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestNoSpace: a capture that cannot be started leaves no file, and one that cannot continue
+// TestAFullDiskEndsACaptureWithAReason: a capture that cannot be started leaves no file, and one that cannot continue
 // reports why.
-func TestNoSpace(t *testing.T) {
+func TestAFullDiskEndsACaptureWithAReason(t *testing.T) {
 	c, err := New(&full{left: 1 << 10}, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)
@@ -142,9 +142,9 @@ func (f *full) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestPorts: ports have interfaces of their own, also those added while the capture runs, with or
+// TestEachPortHasAnInterfaceOfItsOwn: ports have interfaces of their own, also those added while the capture runs, with or
 // without packets.
-func TestPorts(t *testing.T) {
+func TestEachPortHasAnInterfaceOfItsOwn(t *testing.T) {
 	var file bytes.Buffer
 	c, err := New(&file, config.CaptureBoth, Port{"vf1", "port of pf0.vf1"})
 	if err != nil {
@@ -200,8 +200,8 @@ func TestTcpdumpReadsACaptureOfPorts(t *testing.T) {
 	}
 }
 
-// TestFollowed: captured packets can be read while the capture runs.
-func TestFollowed(t *testing.T) {
+// TestPacketsAreReadableWhileTheCaptureRuns: captured packets can be read while the capture runs.
+func TestPacketsAreReadableWhileTheCaptureRuns(t *testing.T) {
 	r, w := io.Pipe()
 	got := make(chan error, 1)
 	go func() {
@@ -320,7 +320,7 @@ func TestWriteErrorIsReported(t *testing.T) {
 	}
 }
 
-func TestNilCapture(t *testing.T) {
+func TestANilCaptureDoesNothing(t *testing.T) {
 	var c *Capture
 	c.Packet(Sealed, In, 1, nil, "")
 	if c.Drops() != 0 || c.Close() != nil {
@@ -328,7 +328,7 @@ func TestNilCapture(t *testing.T) {
 	}
 }
 
-func TestConcurrentUse(t *testing.T) {
+func TestACaptureMayEndWhileThreadsUseIt(t *testing.T) {
 	c, err := New(io.Discard, config.CaptureBoth)
 	if err != nil {
 		t.Fatal(err)

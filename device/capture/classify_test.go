@@ -110,9 +110,9 @@ func frames(t testing.TB) []sample {
 	}
 }
 
-// TestClassify: a frame gets its class as soon as enough bytes of it are present, and not before.
+// TestEnoughBytesGiveAFrameItsClass: a frame gets its class as soon as enough bytes of it are present, and not before.
 // The description contains what is present.
-func TestClassify(t *testing.T) {
+func TestEnoughBytesGiveAFrameItsClass(t *testing.T) {
 	for _, s := range frames(t) {
 		for n := range len(s.frame) + 1 { // must not read past the end
 			want := s.want

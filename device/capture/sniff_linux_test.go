@@ -99,9 +99,9 @@ func waitCounted(t *testing.T, s *Sniffer, want Counts) {
 	}
 }
 
-// TestSniff: every frame that crosses a bridge is counted by its class and written to the
+// TestEveryFrameOnABridgeIsCountedAndWritten: every frame that crosses a bridge is counted by its class and written to the
 // file.
-func TestSniff(t *testing.T) {
+func TestEveryFrameOnABridgeIsCountedAndWritten(t *testing.T) {
 	netns.Run(t, func() {
 		fd := veth(t)
 		defer func() { _ = unix.Close(fd) }()
@@ -198,7 +198,7 @@ func TestCloseTakesWhatWaits(t *testing.T) {
 	})
 }
 
-func TestSniffRefuses(t *testing.T) {
+func TestARefusedSniffLeavesNoFile(t *testing.T) {
 	netns.Run(t, func() {
 		dir := t.TempDir()
 		if _, err := Sniff("nosuch0", filepath.Join(dir, "x")); err == nil || !strings.Contains(err.Error(), "nosuch0") {
@@ -213,8 +213,8 @@ func TestSniffRefuses(t *testing.T) {
 	})
 }
 
-// TestReceiveBuffer: a privileged process gets a larger receive buffer.
-func TestReceiveBuffer(t *testing.T) {
+// TestAPrivilegedProcessGetsALargerReceiveBuffer: a privileged process gets a larger receive buffer.
+func TestAPrivilegedProcessGetsALargerReceiveBuffer(t *testing.T) {
 	netns.Run(t, func() {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {

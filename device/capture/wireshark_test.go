@@ -88,9 +88,9 @@ func tshark(t *testing.T, script string, packets []shown, fields []string) []map
 	return got
 }
 
-// TestDissector: tshark shows every packet type and opcode with exactly the fields and values the
+// TestTsharkShowsWhatTheEncodersWereGiven: tshark shows every packet type and opcode with exactly the fields and values the
 // encoders were given.
-func TestDissector(t *testing.T) {
+func TestTsharkShowsWhatTheEncodersWereGiven(t *testing.T) {
 	requireTool(t, "tshark")
 	packets := everyPacket(t)
 	names := map[string]bool{luaError: true}

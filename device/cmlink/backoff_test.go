@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestBackoff: the wait doubles up to its maximum, and starts again after a long session.
-func TestBackoff(t *testing.T) {
+// TestTheWaitDoublesUpToItsMaximum: the wait doubles up to its maximum, and starts again after a long session.
+func TestTheWaitDoublesUpToItsMaximum(t *testing.T) {
 	const least, most = 100 * time.Millisecond, 500 * time.Millisecond
 	b := newBackoff(Config{BackoffMin: least, BackoffMax: most})
 	for _, session := range []time.Duration{0, most - 1, most} {

@@ -55,9 +55,9 @@ type mute struct{ net.Conn }
 
 func (m *mute) Read([]byte) (int, error) { return 0, errors.New("not read") }
 
-// TestSilentClients: 200 connections without a proved identity keep no peer away, whatever their
+// TestSilentClientsKeepNoPeerAway: 200 connections without a proved identity keep no peer away, whatever their
 // source.
-func TestSilentClients(t *testing.T) {
+func TestSilentClientsKeepNoPeerAway(t *testing.T) {
 	for _, tt := range []struct {
 		name, from string
 		hello      bool
@@ -136,8 +136,8 @@ func (c *slowConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestGreetings: checks which connection a new one replaces.
-func TestGreetings(t *testing.T) {
+// TestANewConnectionReplacesTheOldestSilentOne: checks which connection a new one replaces.
+func TestANewConnectionReplacesTheOldestSilentOne(t *testing.T) {
 	g := &greetings{}
 	from := func(addr string, known bool) *greeting {
 		return &greeting{source: source(netip.MustParseAddr(addr)), known: known}

@@ -66,7 +66,7 @@ func TestInitAndLoad(t *testing.T) {
 	}
 }
 
-func TestInitRefuses(t *testing.T) {
+func TestInitRefusesBadNamesAndWritesNothing(t *testing.T) {
 	for _, d := range []string{"", "Lab", "a b", "a/b", "-x", "x.", "a..b", strings.Repeat("x", 64)} {
 		dir := t.TempDir()
 		if err := Init(dir, d, []string{"1"}); err == nil || !strings.Contains(err.Error(), "domain") {
@@ -81,7 +81,7 @@ func TestInitRefuses(t *testing.T) {
 	}
 }
 
-func TestLoadRefuses(t *testing.T) {
+func TestLoadRefusesBadFilesWithARemedy(t *testing.T) {
 	dir := t.TempDir()
 	if err := Init(dir, "lab", []string{"1", "2"}); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-func TestURI(t *testing.T) {
+func TestAURIReadsAsItWasWritten(t *testing.T) {
 	for _, name := range []string{"7", "300", "a", "rack1.row-2", strings.Repeat("x", MaxName)} {
 		if d, n, err := ParseURI(URI("lab.example", name)); d != "lab.example" || n != name || err != nil {
 			t.Error(d, n, err)
@@ -224,9 +224,9 @@ func TestTimesOfCertificates(t *testing.T) {
 	}
 }
 
-// TestUnreadableIdentity: if a file may not be read, the error says so, and does not advise to make
+// TestAnUnreadableIdentityIsNotToBeReplaced: if a file may not be read, the error says so, and does not advise to make
 // another.
-func TestUnreadableIdentity(t *testing.T) {
+func TestAnUnreadableIdentityIsNotToBeReplaced(t *testing.T) {
 	err := explainFile(&fs.PathError{Op: "open", Path: "/k/host-1.key", Err: fs.ErrPermission}, "make it")
 	if !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "make it") || !strings.Contains(err.Error(), "chown") {
 		t.Error(err)

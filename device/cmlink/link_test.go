@@ -183,7 +183,7 @@ func TestMessagesBothWays(t *testing.T) {
 	}
 }
 
-func TestReconnect(t *testing.T) {
+func TestALostPeerIsDialedAgain(t *testing.T) {
 	b, rb := accepting(t, nil)
 	addr := b.Addr().String()
 	var log syncBuffer
@@ -240,7 +240,7 @@ func TestEndedLinksComeBack(t *testing.T) {
 	rb.wait("up 1")
 }
 
-func TestThreeHosts(t *testing.T) {
+func TestThreeHostsConnectToEachOther(t *testing.T) {
 	c, rc := start(t, Config{Listen: "127.0.0.1:0", Identity: identity(t, "3"), Peers: []Peer{{ID: 1, Name: "1"}, {ID: 2, Name: "2"}}})
 	b, rb := start(t, Config{
 		Listen: "127.0.0.1:0", Identity: identity(t, "2"),
@@ -452,9 +452,9 @@ func TestPeersWithoutClocks(t *testing.T) {
 	}
 }
 
-// TestKeepalive runs two sessions over a pipe in virtual time: they stay up as long as both sides
+// TestALinkLivesWhileBothSidesDo runs two sessions over a pipe in virtual time: they stay up as long as both sides
 // are alive, tell each other their clocks, and end when one falls silent.
-func TestKeepalive(t *testing.T) {
+func TestALinkLivesWhileBothSidesDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		side := func(id uint32, ahead time.Duration) (*peer, *recorder) {
 			r := newRecorder(t)

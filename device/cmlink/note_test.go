@@ -17,9 +17,9 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestNotes: the log and Note report a peer that is waited for or cannot be reached, and two NICs
+// TestNotesTellWhyAPeerIsMissing: the log and Note report a peer that is waited for or cannot be reached, and two NICs
 // with one host number that take the link from each other.
-func TestNotes(t *testing.T) {
+func TestNotesTellWhyAPeerIsMissing(t *testing.T) {
 	var log syncBuffer
 	b, rb := accepting(t, func(c *Config) {
 		c.Log, c.Patience = slog.New(slog.NewTextHandler(&log, nil)), time.Millisecond

@@ -55,9 +55,9 @@ func TestBothSidesSayWhoRefusesWhom(t *testing.T) {
 	says(d, 2, "refuses this NIC")
 }
 
-// TestCertificateEnds: the counters contain the time at which the first of the certificates
+// TestTheCountersTellWhenCertificatesExpire: the counters contain the time at which the first of the certificates
 // expires.
-func TestCertificateEnds(t *testing.T) {
+func TestTheCountersTellWhenCertificatesExpire(t *testing.T) {
 	id := another(t, "lab", "2")
 	l, _ := accepting(t, func(c *Config) { c.Identity = id })
 	if ends := l.Stats().CertificateEnds; ends != uint64(id.cert.Leaf.NotAfter.Unix()) || ends != uint64(id.Ends().Unix()) {

@@ -73,9 +73,9 @@ func TestACertificateThatIsOverLeavesTheList(t *testing.T) {
 	}
 }
 
-// TestRevoke: a peer whose certificate is revoked loses its link to a running NIC and gets no new
+// TestARevokedPeerIsCutOff: a peer whose certificate is revoked loses its link to a running NIC and gets no new
 // one, and cannot start itself. It is told before. A new certificate for it is accepted.
-func TestRevoke(t *testing.T) {
+func TestARevokedPeerIsCutOff(t *testing.T) {
 	dir := t.TempDir()
 	load := func(name string) *Identity {
 		t.Helper()
@@ -144,8 +144,8 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// TestDomainOf: the domain is that of the CA.
-func TestDomainOf(t *testing.T) {
+// TestTheDomainIsThatOfTheCA: the domain is that of the CA.
+func TestTheDomainIsThatOfTheCA(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := DomainOf(dir); err == nil || strings.Contains(err.Error(), "--domain") {
 		t.Errorf("an empty folder: %v", err)

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestBadConfigs checks one fault at a time and expects a message with the path, the value and the
+// TestABadConfigurationIsRefusedWithARemedy checks one fault at a time and expects a message with the path, the value and the
 // remedy.
-func TestBadConfigs(t *testing.T) {
+func TestABadConfigurationIsRefusedWithARemedy(t *testing.T) {
 	base := `
 nic: {host: 1}
 uplink: {name: vnic1, address: 10.0.0.1/24}
@@ -251,9 +251,9 @@ rdma: {mtu: 7}
 	}
 }
 
-// TestNoRepeats: if a value could not be read, no check reports it, a part of it, or its group a
+// TestAProblemIsReportedOnce: if a value could not be read, no check reports it, a part of it, or its group a
 // second time; problems of its neighbours are reported.
-func TestNoRepeats(t *testing.T) {
+func TestAProblemIsReportedOnce(t *testing.T) {
 	for _, c := range []struct {
 		early, late string
 		repeats     bool

@@ -100,8 +100,8 @@ functions:
 	}
 }
 
-// TestExample: the documented example is a good configuration, and fits on a screen and a half.
-func TestExample(t *testing.T) {
+// TestTheExampleIsValidAndShort: the documented example is a good configuration, and fits on a screen and a half.
+func TestTheExampleIsValidAndShort(t *testing.T) {
 	c, err := Load(exampleFile)
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 	}
 }
 
-func TestSizes(t *testing.T) {
+func TestSizesAreReadWithTheirUnits(t *testing.T) {
 	for text, want := range map[string]Size{"0": 0, "4096": 4096, "64K": 65536, "512M": 512 << 20, "2G": 2 << 30, "0x1000": 4096} {
 		var s Size
 		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
@@ -280,8 +280,8 @@ func TestFunctionMACsDiffer(t *testing.T) {
 	}
 }
 
-// TestImpairmentOn: parameters without a fault have no effect.
-func TestImpairmentOn(t *testing.T) {
+// TestParametersWithoutAFaultDoNothing: parameters without a fault have no effect.
+func TestParametersWithoutAFaultDoNothing(t *testing.T) {
 	if (Impairment{ReorderDelay: 1, Queue: 2, Seed: 3}).On() {
 		t.Error("a seed, a queue and a delay for packets that are not reordered do something")
 	}

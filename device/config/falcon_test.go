@@ -31,7 +31,7 @@ func TestAlgorithmByName(t *testing.T) {
 	}
 }
 
-func TestFalconOverrides(t *testing.T) {
+func TestFalconKeysOverrideTheProfile(t *testing.T) {
 	c, err := Parse([]byte(minimal + `
 falcon: {profile: hardware, max_txn: 32, give_up: 3s, ar_burst: true, cc: {min_rto: 2ms, delay_select: full, plb: true}}
 `))

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestDeviceNames: a device name that the kernel would refuse is refused here; the longest valid
+// TestADeviceNameIsOneTheKernelTakes: a device name that the kernel would refuse is refused here; the longest valid
 // name is accepted.
-func TestDeviceNames(t *testing.T) {
+func TestADeviceNameIsOneTheKernelTakes(t *testing.T) {
 	longest := strings.Repeat("n", maxIfName)
 	for name, ok := range map[string]bool{
 		"nic1": true, "a.b-c_d": true, "...": true, longest: true, longest + "n": false,

@@ -8,10 +8,10 @@ import (
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
-// TestOwners: an address that is listed for a peer belongs to that peer only. A peer whose functions
+// TestAListedAddressBelongsToOnePeer: an address that is listed for a peer belongs to that peer only. A peer whose functions
 // in a tenant are listed, or of which all is known, gets no other addresses there. A link-local address belongs to the NIC from
 // whose name the MAC in it is derived.
-func TestOwners(t *testing.T) {
+func TestAListedAddressBelongsToOnePeer(t *testing.T) {
 	o := OwnersOf("here", []Peer{
 		{Name: "2", Tenants: []uint32{7}, Functions: []PeerFunction{{7, netip.MustParseAddr("192.168.100.21")}}},
 		{Name: "rack3", Tenants: []uint32{7, 8}, Functions: []PeerFunction{{8, netip.MustParseAddr("fd00::31")}}},

@@ -66,9 +66,9 @@ func TestGuestIsServed(t *testing.T) {
 	}
 }
 
-// TestPacketFits: the uplink's MTU must hold a whole RDMA packet with all its headers, and need not
+// TestTheUplinkMustHoldAWholePacket: the uplink's MTU must hold a whole RDMA packet with all its headers, and need not
 // be larger.
-func TestPacketFits(t *testing.T) {
+func TestTheUplinkMustHoldAWholePacket(t *testing.T) {
 	for _, c := range []struct {
 		uplink, function, psp string
 		need                  int // with 4096 bytes of data
@@ -176,9 +176,9 @@ func TestFunctionIsChecked(t *testing.T) {
 	}
 }
 
-// TestFileSize: a file of one mebibyte is accepted; one byte more is refused and nothing of it is
+// TestAFileMayHaveOneMebibyte: a file of one mebibyte is accepted; one byte more is refused and nothing of it is
 // used.
-func TestFileSize(t *testing.T) {
+func TestAFileMayHaveOneMebibyte(t *testing.T) {
 	for size, want := range map[int]bool{maxFileSize: true, maxFileSize + 1: false, 2 * maxFileSize: false} {
 		text := []byte(anyNIC + "#")
 		text = append(text, slices.Repeat([]byte("x"), size-len(text))...)
@@ -199,8 +199,8 @@ func TestFileSize(t *testing.T) {
 	}
 }
 
-// TestTypingSlips: a known key up to two typing errors away is proposed, a farther one is not.
-func TestTypingSlips(t *testing.T) {
+// TestTheNearestKnownKeyIsProposed: a known key up to two typing errors away is proposed, a farther one is not.
+func TestTheNearestKnownKeyIsProposed(t *testing.T) {
 	long := strings.Repeat("k", 64)
 	for word, want := range map[string]string{
 		"uplink": "uplink", "upling": "uplink", "uplinkk": "uplink", "plink": "uplink", "upnilk": "uplink", "plin": "uplink",

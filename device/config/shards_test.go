@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestShards: functions are distributed over the shards, except those that are pinned. Invalid
+// TestFunctionsAreSpreadOverTheShards: functions are distributed over the shards, except those that are pinned. Invalid
 // values are refused with a remedy.
-func TestShards(t *testing.T) {
+func TestFunctionsAreSpreadOverTheShards(t *testing.T) {
 	c, err := Parse([]byte(minimal))
 	if err != nil || c.NIC.Shards != max(1, min(runtime.NumCPU()/2, 16)) {
 		t.Fatalf("%d shards by default: %v", c.NIC.Shards, err)

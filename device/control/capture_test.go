@@ -22,8 +22,8 @@ func (u *until) Write(b []byte) (int, error) {
 	return u.got.Write(b)
 }
 
-// TestCapture: a capture ends when its reader disconnects, and when the server ends.
-func TestCapture(t *testing.T) {
+// TestACaptureEndsWithItsReaderOrServer: a capture ends when its reader disconnects, and when the server ends.
+func TestACaptureEndsWithItsReaderOrServer(t *testing.T) {
 	f := &fake{captured: make(chan struct{})}
 	s, c, path := serve(t, f)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// TestSlowClients: hundreds of connections that send nothing, or half a request, prevent nobody
+// TestSlowClientsHoldUpNobody: hundreds of connections that send nothing, or half a request, prevent nobody
 // from getting an answer, although nothing times out here, and their number is bounded.
-func TestSlowClients(t *testing.T) {
+func TestSlowClientsHoldUpNobody(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -208,7 +208,7 @@ func serve(t *testing.T, p Provider) (*Server, *Client, string) {
 	return s, NewClient(path), path
 }
 
-func TestAnswers(t *testing.T) {
+func TestAClientGetsTheProvidersAnswers(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	f := sample()
 	s, c, path := serve(t, f)
@@ -276,7 +276,7 @@ func raw(t *testing.T, path, method, target string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-func TestStatusCodes(t *testing.T) {
+func TestEachRequestGetsItsStatusCode(t *testing.T) {
 	f := &fake{}
 	_, c, path := serve(t, f)
 	for _, tt := range []struct {
@@ -327,7 +327,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	}
 }
 
-func TestServeRefuses(t *testing.T) {
+func TestAServerRefusesABadSocketPath(t *testing.T) {
 	_, c, path := serve(t, sample())
 	if _, err := serveAt(path, sample()); err == nil || !strings.Contains(err.Error(), "another process answers") {
 		t.Errorf("a second server: %v", err)
@@ -391,7 +391,7 @@ func TestPathsAreExplained(t *testing.T) {
 	}
 }
 
-func TestMissingSocket(t *testing.T) {
+func TestAMissingSocketIsExplained(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.sock")
 	_, err := NewClient(path).NIC(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "is `vnic run` running") || !strings.Contains(err.Error(), path) || !errors.Is(err, fs.ErrNotExist) {
@@ -404,10 +404,10 @@ func TestMissingSocket(t *testing.T) {
 	}
 }
 
-// TestWait: Wait asks until the NIC is ready, reports once why it waits, and gives up at once if
+// TestWaitEndsWhenTheNICIsReady: Wait asks until the NIC is ready, reports once why it waits, and gives up at once if
 // waiting cannot help. When its time is over, it returns the latest reason that is not just the end
 // of the time.
-func TestWait(t *testing.T) {
+func TestWaitEndsWhenTheNICIsReady(t *testing.T) {
 	_, c, _ := serve(t, sample())
 	no := func(text string) error { return errors.New(text) }
 	denied, foreign := fmt.Errorf("x: %w", fs.ErrPermission), fmt.Errorf("x: %w", ErrNoControl)
@@ -457,7 +457,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-func TestBadAnswer(t *testing.T) {
+func TestABadAnswerIsExplained(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.sock")
 	ln, err := net.Listen("unix", path)
 	if err != nil {
@@ -510,7 +510,7 @@ func TestCloseWithManyClients(t *testing.T) {
 	}
 }
 
-func TestInjectLink(t *testing.T) {
+func TestALinkChangeIsAppliedOrRefused(t *testing.T) {
 	_, c, path := serve(t, sample())
 	u, err := c.InjectLink(t.Context(), LinkChange{Uplink: "up0", Set: []byte(`{"loss": 0.25}`)})
 	if err != nil || u.Name != "up0" || u.TX.Impairment.Loss != 0.25 {

@@ -32,7 +32,7 @@ func TestEffectsAreDoneInOrderAndOnce(t *testing.T) {
 	}
 }
 
-func TestAllocEffects(t *testing.T) {
+func TestEffectsAllocateNothing(t *testing.T) {
 	var asked, out List
 	done := make([]int, 0, 4)
 	m := &mark{&done, 1}

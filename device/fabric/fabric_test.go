@@ -158,7 +158,7 @@ func TestMACTableIsBounded(t *testing.T) {
 	}
 }
 
-func TestClose(t *testing.T) {
+func TestAClosedPortFailsAndFreesItsName(t *testing.T) {
 	s := New(mtu)
 	a, b := open(t, s, "a"), open(t, s, "b")
 	if _, err := s.Port("a"); err == nil {
@@ -199,8 +199,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestForgotten: addresses learnt on a port are forgotten with it; those of other ports are not.
-func TestForgotten(t *testing.T) {
+// TestAddressesAreForgottenWithTheirPort: addresses learnt on a port are forgotten with it; those of other ports are not.
+func TestAddressesAreForgottenWithTheirPort(t *testing.T) {
 	s := New(mtu)
 	a, b, c := open(t, s, "a"), open(t, s, "b"), open(t, s, "c")
 	write(t, b, frame(1, 2, 60))

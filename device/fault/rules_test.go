@@ -49,8 +49,8 @@ func TestRuleLastsItsTime(t *testing.T) {
 	}
 }
 
-// TestNextEnd checks that Ends returns when the next rule ends by time.
-func TestNextEnd(t *testing.T) {
+// TestEndsTellsWhenTheNextRuleEnds checks that Ends returns when the next rule ends by time.
+func TestEndsTellsWhenTheNextRuleEnds(t *testing.T) {
 	s := given(t, Rule{Kind: DMA}, Rule{Kind: DMA, ForNS: 20}, Rule{Kind: Starve, ForNS: 10}, Rule{Kind: Starve, ForNS: 30})
 	for _, c := range []struct{ now, at Time }{{100, 110}, {109, 110}, {110, 120}, {119, 120}, {120, 130}, {129, 130}, {130, math.MaxInt64}} {
 		if at := s.Ends(c.now); at != c.at {

@@ -25,7 +25,7 @@ func strikes(t *testing.T, r Rule, n int, o func(i int) Operation) (hit []int) {
 	return hit
 }
 
-func TestWhich(t *testing.T) {
+func TestARuleStrikesTheOperationsItNames(t *testing.T) {
 	any1 := func(int) Operation { return Operation{QP: 7, Opcode: abi.OpSend} }
 	for _, c := range []struct {
 		name string
@@ -62,8 +62,8 @@ func TestWhich(t *testing.T) {
 	}
 }
 
-// TestSeeds checks that a seed repeats its choices, and another seed makes others.
-func TestSeeds(t *testing.T) {
+// TestASeedRepeatsItsChoices checks that a seed repeats its choices, and another seed makes others.
+func TestASeedRepeatsItsChoices(t *testing.T) {
 	op := func(int) Operation { return Operation{} }
 	a, b, c := strikes(t, Rule{Kind: DMA, Probability: 0.2, Seed: 1}, 1000, op), strikes(t, Rule{Kind: DMA, Probability: 0.2, Seed: 1}, 1000, op), strikes(t, Rule{Kind: DMA, Probability: 0.2, Seed: 2}, 1000, op)
 	if len(a) < 150 || len(a) > 250 {
@@ -82,9 +82,9 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestFields checks that each kind of fault takes the fields that apply to it, up to their limits,
+// TestAKindTakesOnlyItsFields checks that each kind of fault takes the fields that apply to it, up to their limits,
 // and refuses the others by name.
-func TestFields(t *testing.T) {
+func TestAKindTakesOnlyItsFields(t *testing.T) {
 	work := []Kind{CQEError, Reset, FunctionFault, LinkFlap}
 	events := []Kind{EventLost, EventDuplicate, EventLate}
 	strike := slices.DeleteFunc(Kinds(), func(k Kind) bool { return k == StuckQueue || k == Starve }) // the others are states
@@ -127,8 +127,8 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestRefused checks that the error for a wrong rule says what is wrong and what would be right.
-func TestRefused(t *testing.T) {
+// TestARefusedRuleSaysWhatIsRight checks that the error for a wrong rule says what is wrong and what would be right.
+func TestARefusedRuleSaysWhatIsRight(t *testing.T) {
 	for want, rules := range map[string][]Rule{
 		`fault "bad": there are event-lost`:                {{Kind: "bad"}},
 		`dma: opcode send: only faults of work`:            {{Kind: DMA, Opcode: "send"}},

@@ -96,7 +96,7 @@ func TestCutAndJoin(t *testing.T) {
 }
 
 // Packets that must not be joined are not, and order within a flow is kept.
-func TestNotJoined(t *testing.T) {
+func TestUnlikePacketsAreNotJoined(t *testing.T) {
 	segments := func(name string, change func(i int, b []byte)) (frames [][]byte) {
 		n := newNet(t)
 		f, off := whole(t, ipA, ipC, layers.IPProtocolTCP, 0, 3000, 1000, 0)
@@ -185,7 +185,7 @@ func TestNotJoinedIPv6(t *testing.T) {
 }
 
 // Interleaved flows are joined separately. Packets for which no list is free still arrive.
-func TestInterleavedFlows(t *testing.T) {
+func TestInterleavedFlowsAreJoinedSeparately(t *testing.T) {
 	const flows, each = 100, 4
 	n := newNet(t)
 	configure(n.g, n.a, EndpointConfig{Tenant: 7, MAC: macA, Addresses: addrs("10.0.0.3"), MTU: 9000}, true)
@@ -544,9 +544,9 @@ func fixSum(b []byte, h *header, at int) {
 	binary.BigEndian.PutUint16(l4[at:], ^checksum.Fold(h.pseudo(b, len(l4))+uint32(checksum.Sum(l4))))
 }
 
-// TestJoinable: packets are joined if segmentation could have produced them: plain headers, a
+// TestOnlyWhatSegmentationMakesIsJoined: packets are joined if segmentation could have produced them: plain headers, a
 // payload, valid checksums. Anything else in a header prevents joining.
-func TestJoinable(t *testing.T) {
+func TestOnlyWhatSegmentationMakesIsJoined(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		from, to := ipA, ipC
 		if v6 {

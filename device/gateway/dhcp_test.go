@@ -27,7 +27,7 @@ func dhcpFrame(t testing.TB, client MAC, kind layers.DHCPMsgType, wants netip.Ad
 	return frame(t, eth(everyone, macA, layers.EthernetTypeIPv4), ip, u, d)
 }
 
-func TestDHCP(t *testing.T) {
+func TestAGuestGetsItsAddressByDHCP(t *testing.T) {
 	n := newNet(t)
 	answer := func(f []byte) *layers.DHCPv4 {
 		t.Helper()
@@ -107,8 +107,8 @@ func dhcpMessage(t testing.TB, m []byte) []byte {
 	return f[:ethLen+ipv4Len+udpLen+len(m)] // without padding
 }
 
-// TestParseDHCP: the parser reads each option of a message and finds its end.
-func TestParseDHCP(t *testing.T) {
+// TestOptionsOfADHCPMessageAreRead: the parser reads each option of a message and finds its end.
+func TestOptionsOfADHCPMessageAreRead(t *testing.T) {
 	with := func(change func(m []byte)) []byte {
 		m := message(optMessage, 1, dhcpDiscover, optEnd)
 		change(m)
@@ -153,10 +153,10 @@ func TestParseDHCP(t *testing.T) {
 	}
 }
 
-// TestDHCPAnswers: a request to this server, or to any, is answered according to its kind, with the
+// TestDHCPRequestsToAnotherServerGetNoAnswer: a request to this server, or to any, is answered according to its kind, with the
 // client's identifier. A request to another server, and a message that needs no answer, is not
 // answered.
-func TestDHCPAnswers(t *testing.T) {
+func TestDHCPRequestsToAnotherServerGetNoAnswer(t *testing.T) {
 	router := router4.As4()
 	serverIs := func(last byte) []byte {
 		asks := []byte{optMessage, 1, dhcpRequest, optRequested, 4, 10, 0, 0, 1, optServer, 4}

@@ -240,9 +240,9 @@ func tagged(f []byte, tci uint16) []byte {
 	return append(binary.BigEndian.AppendUint16(t, tci), f[12:]...)
 }
 
-// TestPriorityTags: a frame with a priority tag is handled like one without; a frame of a VLAN is
+// TestAPriorityTagChangesNothing: a frame with a priority tag is handled like one without; a frame of a VLAN is
 // dropped.
-func TestPriorityTags(t *testing.T) {
+func TestAPriorityTagChangesNothing(t *testing.T) {
 	big, off := whole(t, ipA, ipC, layers.IPProtocolTCP, 0, 5000, 1000, 0)
 	for name, tc := range map[string]struct {
 		frame []byte

@@ -24,7 +24,7 @@ func samples(t testing.TB) [][]byte {
 
 // Checks every prefix of every frame, from a port and from a tunnel: nothing panics, and a
 // truncated packet is dropped.
-func TestEveryPrefix(t *testing.T) {
+func TestATruncatedFrameIsDropped(t *testing.T) {
 	for _, f := range samples(t) {
 		h, _ := parseIP(f[ethLen:])
 		for n := range min(len(f), 200) {

@@ -207,7 +207,7 @@ func TestFrameBetweenPortsStaysWhole(t *testing.T) {
 
 // Attack: tenants with equal addresses. Whatever one tenant sends, from its port or through a
 // tunnel, the other tenant's ports do not receive it.
-func TestTenantsApart(t *testing.T) {
+func TestOneTenantReachesNoPortOfAnother(t *testing.T) {
 	n := newNet(t)
 	g := n.g
 	evil := g.AddEndpoint("evil", 3, MAC{2, 1, 0, 0, 0, 0xe})
@@ -272,8 +272,8 @@ func TestEndpointsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestFlowsSpread: flows that differ in a port or an address use all paths.
-func TestFlowsSpread(t *testing.T) {
+// TestFlowsSpreadOverAllPaths: flows that differ in a port or an address use all paths.
+func TestFlowsSpreadOverAllPaths(t *testing.T) {
 	const paths = 8
 	spread := func(name string, make func(i int) []byte) {
 		t.Helper()
@@ -375,7 +375,7 @@ func TestFramesAreSentInOrder(t *testing.T) {
 }
 
 // A frame that makes this code panic leaves nothing behind but a count.
-func TestSurvivesPanic(t *testing.T) {
+func TestAPanicLeavesNothingButACount(t *testing.T) {
 	n := newNet(t)
 	var told []any
 	n.g.Panicked = func(v any, _ []byte) { told = append(told, v) }

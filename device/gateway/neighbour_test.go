@@ -39,7 +39,7 @@ func ndFrame(t testing.TB, src MAC, from, to netip.Addr, kind uint8, target neti
 }
 
 // The gateway answers with its own MAC for addresses behind it, as seen from the port.
-func TestARPAnswers(t *testing.T) {
+func TestTheGatewayAnswersARPForAddressesBehindIt(t *testing.T) {
 	for _, target := range []netip.Addr{ipB, ipC, router4, addr("10.3.1.1"), addr("10.2.1.1")} {
 		for _, sender := range []netip.Addr{ipA, addr("0.0.0.0"), addr("10.1.4.4")} { // its own, a probe, behind it
 			n := newNet(t)
@@ -83,7 +83,7 @@ func TestLinkLocalFunctions(t *testing.T) {
 	}
 }
 
-func TestNeighbourDiscovery(t *testing.T) {
+func TestTheGatewayAnswersNeighbourDiscovery(t *testing.T) {
 	n := newNet(t)
 	ask := func(from, target netip.Addr) *layers.ICMPv6NeighborAdvertisement {
 		t.Helper()

@@ -65,7 +65,7 @@ func whole(t testing.TB, from, to netip.Addr, proto layers.IPProtocol, options, 
 }
 
 // A checksum that the guest left incomplete is completed.
-func TestPartialChecksum(t *testing.T) {
+func TestAPartialChecksumIsCompleted(t *testing.T) {
 	for _, to := range []netip.Addr{ipC, v6C} {
 		from := ipA
 		if to.Is6() {
@@ -112,9 +112,9 @@ func (s *several) extend(n int) *several {
 	return s
 }
 
-// TestOffloadFits: a frame's offload must match the frame's protocol and refer to headers that it
+// TestAnOffloadMustMatchItsFrame: a frame's offload must match the frame's protocol and refer to headers that it
 // contains. Each resulting packet is correct.
-func TestOffloadFits(t *testing.T) {
+func TestAnOffloadMustMatchItsFrame(t *testing.T) {
 	tcp, udp := layers.IPProtocolTCP, layers.IPProtocolUDP
 	with := func(v6 bool, proto layers.IPProtocol, change func(s *several)) *several {
 		s := newSeveral(t, v6, proto, 3000, 1000)

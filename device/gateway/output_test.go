@@ -120,9 +120,9 @@ func TestTunnelToAnotherShard(t *testing.T) {
 	}
 }
 
-// TestHandoverDrops: a frame is counted if the other shard does not take it, or no longer has its
+// TestAFrameTheOtherShardRefusesIsCounted: a frame is counted if the other shard does not take it, or no longer has its
 // port.
-func TestHandoverDrops(t *testing.T) {
+func TestAFrameTheOtherShardRefusesIsCounted(t *testing.T) {
 	n, other, r := twoShards(t)
 	count := func(g *Gateway, why Reason) {
 		t.Helper()

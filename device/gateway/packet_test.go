@@ -33,9 +33,9 @@ func fragment(next uint8, field uint16) []byte {
 	return e
 }
 
-// TestExtensionHeaders: the parser finds the upper layer behind any extension headers, at the right
+// TestTheUpperLayerIsFoundBehindExtensionHeaders: the parser finds the upper layer behind any extension headers, at the right
 // offset.
-func TestExtensionHeaders(t *testing.T) {
+func TestTheUpperLayerIsFoundBehindExtensionHeaders(t *testing.T) {
 	for name, tc := range map[string]struct {
 		b        []byte
 		l4       int
@@ -67,8 +67,8 @@ func TestExtensionHeaders(t *testing.T) {
 	}
 }
 
-// TestNested: packets of other tunnels are recognised, and no others.
-func TestNested(t *testing.T) {
+// TestPacketsOfOtherTunnelsAreRecognised: packets of other tunnels are recognised, and no others.
+func TestPacketsOfOtherTunnelsAreRecognised(t *testing.T) {
 	for name, tc := range map[string]struct {
 		proto  uint8
 		port   uint16
@@ -102,9 +102,9 @@ func shorten(b []byte) []byte {
 	return b
 }
 
-// TestShortestPackets: a packet may end with its header. A header that is truncated, or longer than
+// TestAPacketMayEndWithItsHeader: a packet may end with its header. A header that is truncated, or longer than
 // its packet, is invalid.
-func TestShortestPackets(t *testing.T) {
+func TestAPacketMayEndWithItsHeader(t *testing.T) {
 	v4, v6 := make([]byte, ipv4Len), make([]byte, ipv6Len)
 	putIPv4(v4, protoICMP, ipA, ipC, len(v4))
 	putIPv6(v6, 59, 64, v6A, v6C, 0) // 59: no next header
@@ -169,8 +169,8 @@ func TestHeadersAreParsedAsFarAsTheyAreThere(t *testing.T) {
 	}
 }
 
-// TestManyExtensions: eight extension headers are accepted, nine are not.
-func TestManyExtensions(t *testing.T) {
+// TestAtMostEightExtensionHeadersAreAccepted: eight extension headers are accepted, nine are not.
+func TestAtMostEightExtensionHeadersAreAccepted(t *testing.T) {
 	for n, want := range map[int]Reason{1: none, 8: none, 9: DropHeader} {
 		list := make([][]byte, n)
 		for i := range list {

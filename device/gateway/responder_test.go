@@ -12,7 +12,7 @@ import (
 
 // The sender of a packet that is too long gets an error with the MTU, but not about errors, and not
 // too often.
-func TestTooBig(t *testing.T) {
+func TestTheSenderOfATooLongPacketIsTold(t *testing.T) {
 	n := newNet(t)
 	big := udp(t, gwA, macA, ipA, ipC, 1500)
 	n.send(bytes.Clone(big), Offload{})
@@ -44,7 +44,7 @@ func TestTooBig(t *testing.T) {
 	}
 }
 
-func TestEcho(t *testing.T) {
+func TestOnlyEchoRequestsToTheRouterAreAnswered(t *testing.T) {
 	n := newNet(t)
 	ping := frame(t, eth(gwA, macA, layers.EthernetTypeIPv4), ip4(ipA, router4, layers.IPProtocolICMPv4),
 		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0), Id: 5, Seq: 6}, gopacket.Payload("hello"))
@@ -153,9 +153,9 @@ func TestErrorsAboutFragments(t *testing.T) {
 	}
 }
 
-// TestLongestPacket: a packet of the path's MTU passes. A packet that is one byte longer does not,
+// TestAPacketOfThePathMTUPasses: a packet of the path's MTU passes. A packet that is one byte longer does not,
 // and its sender gets an error.
-func TestLongestPacket(t *testing.T) {
+func TestAPacketOfThePathMTUPasses(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		from, to, there, headers := ipA, ipC, ipB, ipv4Len+udpLen
 		if v6 {
@@ -240,9 +240,9 @@ func TestEchoOfIPv6(t *testing.T) {
 	}
 }
 
-// TestErrorsRefill: ICMP errors stop after a burst, then one is allowed every errorEvery. A quiet
+// TestICMPErrorsRefillUpToABurst: ICMP errors stop after a burst, then one is allowed every errorEvery. A quiet
 // hour saves up no more than a burst.
-func TestErrorsRefill(t *testing.T) {
+func TestICMPErrorsRefillUpToABurst(t *testing.T) {
 	var b bucket
 	now := int64(second)
 	taken := func() (n int) {

@@ -49,9 +49,9 @@ func (m *routesModel) all() map[place]Target {
 	return all
 }
 
-// TestRoutesModel: after any changes of ports, tenants and peers, each address leads where newly
+// TestRoutesAreAsIfNewlyComputed: after any changes of ports, tenants and peers, each address leads where newly
 // computed routes would lead, and nothing remains of removed objects.
-func TestRoutesModel(t *testing.T) {
+func TestRoutesAreAsIfNewlyComputed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRoutes(tunnelMTU)
 		m := &routesModel{tenants: map[uint32]TenantConfig{}, ports: map[uint32]Place{}, peers: map[cm.PeerID][]Address{}}
@@ -168,9 +168,9 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// TestRoutesMeanwhile: while routes change, gateways of other shards still find the routes that
+// TestRoutesThatStayAreFoundDuringChanges: while routes change, gateways of other shards still find the routes that
 // stay.
-func TestRoutesMeanwhile(t *testing.T) {
+func TestRoutesThatStayAreFoundDuringChanges(t *testing.T) {
 	r := manyPorts(8)
 	var end atomic.Bool
 	var shards sync.WaitGroup
@@ -209,9 +209,9 @@ func TestRoutesMeanwhile(t *testing.T) {
 	shards.Wait()
 }
 
-// TestEntries: the table of routes is sorted by tenant, address and then prefix, the longest first,
+// TestTheTableOfRoutesIsSorted: the table of routes is sorted by tenant, address and then prefix, the longest first,
 // and marks routes that lead nowhere.
-func TestEntries(t *testing.T) {
+func TestTheTableOfRoutesIsSorted(t *testing.T) {
 	r := NewRoutes(tunnelMTU)
 	prefix := netip.MustParsePrefix
 	r.SetTenant(TenantConfig{Tenant: 7, Routers: addrs("10.0.0.254"), Routes: []Route{
@@ -238,9 +238,9 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestFunctionOf: an outgoing packet belongs to the local function that sent it, an incoming one to
+// TestAPacketBelongsToItsLocalFunction: an outgoing packet belongs to the local function that sent it, an incoming one to
 // the local function that gets it.
-func TestFunctionOf(t *testing.T) {
+func TestAPacketBelongsToItsLocalFunction(t *testing.T) {
 	n := newNet(t)
 	for _, tc := range []struct {
 		tenant   uint32
@@ -282,9 +282,9 @@ func TestWayFollowsRoutes(t *testing.T) {
 	}
 }
 
-// TestPathMTU: the path MTU is limited by the route and by the port. There is none to a router or
+// TestRouteAndPortLimitThePathMTU: the path MTU is limited by the route and by the port. There is none to a router or
 // an unknown address, or while the port is down.
-func TestPathMTU(t *testing.T) {
+func TestRouteAndPortLimitThePathMTU(t *testing.T) {
 	n := newNet(t)
 	c := n.a.EndpointConfig
 	for _, tc := range []struct {

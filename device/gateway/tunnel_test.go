@@ -91,7 +91,7 @@ func setClass(b []byte, class uint8) {
 }
 
 // RFC 6040, figure 4, and the marking at the entrance.
-func TestECN(t *testing.T) {
+func TestMarksOfCongestionAreCarried(t *testing.T) {
 	const not, ect1, ect0, ce = 0, ecnECT1, ecnECT0, ecnCE
 	for _, tc := range []struct{ inner, outer, want uint8 }{
 		{not, not, not},
@@ -192,9 +192,9 @@ func TestTunnelWayFollowsRoutes(t *testing.T) {
 	comes("the port is down", two, ipC, ipA, nil, DropNoPort)
 }
 
-// TestHostZero: a peer with host number 0 has only its own addresses, like any other peer, and not
+// TestHostZeroHasOnlyItsOwnAddresses: a peer with host number 0 has only its own addresses, like any other peer, and not
 // those of our ports and routers, for which Target.Peer is 0.
-func TestHostZero(t *testing.T) {
+func TestHostZeroHasOnlyItsOwnAddresses(t *testing.T) {
 	n := newNet(t)
 	received := n.receive()
 	n.g.routes.Learn(0, []Address{{7, addr("10.0.0.4"), 1, 9000}})

@@ -18,9 +18,9 @@ func fill(b []byte, n uint32) {
 	}
 }
 
-// TestInOrder checks that frames arrive at the right shard, complete and in order, however the
+// TestFramesArriveWholeAndInOrder checks that frames arrive at the right shard, complete and in order, however the
 // rings wrap, and that a full ring takes nothing and loses nothing it took.
-func TestInOrder(t *testing.T) {
+func TestFramesArriveWholeAndInOrder(t *testing.T) {
 	ends := New(3)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var sent, got [3][3]uint32
@@ -85,8 +85,8 @@ func TestInOrder(t *testing.T) {
 	}
 }
 
-// TestTwoThreads is for the race detector.
-func TestTwoThreads(t *testing.T) {
+// TestTwoThreadsExchangeFramesInOrder is for the race detector.
+func TestTwoThreadsExchangeFramesInOrder(t *testing.T) {
 	ends := New(2)
 	const frames = 100_000
 	var both sync.WaitGroup

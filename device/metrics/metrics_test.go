@@ -85,7 +85,7 @@ func scrapeOf(t *testing.T, f Source) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-func TestScrape(t *testing.T) {
+func TestAScrapeShowsWhatTheNICCounts(t *testing.T) {
 	status, text := scrape(t, &fake{functions: 2})
 	if status != http.StatusOK {
 		t.Fatal(status, text)
@@ -116,9 +116,9 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-// TestBounded: for any number of functions, the number of series is bounded and the sums are
+// TestTheNumberOfSeriesIsBounded: for any number of functions, the number of series is bounded and the sums are
 // complete.
-func TestBounded(t *testing.T) {
+func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 	status, text := scrape(t, &fake{functions: 5000})
 	if n := strings.Count(text, "\n"); status != http.StatusOK || n > 20*MaxFunctions {
 		t.Errorf("status %d, %d lines", status, n)
@@ -131,9 +131,9 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestSlowClients: thousands of connections that send half a request use only a few descriptors,
+// TestSlowClientsDoNotKeepPrometheusOut: thousands of connections that send half a request use only a few descriptors,
 // and Prometheus gets its answer.
-func TestSlowClients(t *testing.T) {
+func TestSlowClientsDoNotKeepPrometheusOut(t *testing.T) {
 	s, err := Serve("127.0.0.1:0", nil, &fake{functions: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestFailuresAreReportedWithTheirCause(t *testing.T) {
 	if status, text := scrape(t, &fake{err: errors.New("the NIC has stopped")}); status != http.StatusInternalServerError || !strings.Contains(text, "the NIC has stopped") {
 		t.Error(status, text)
 	}

@@ -87,7 +87,7 @@ func TestSkipInsideIsPassedOn(t *testing.T) {
 }
 
 // Two spaces are separate; a link can be moved from one to the other.
-func TestSpaces(t *testing.T) {
+func TestALinkMovesBetweenSeparateSpaces(t *testing.T) {
 	netns.Run(t, func() {
 		a, err := netns.NewSpace()
 		if err != nil {

@@ -18,9 +18,9 @@ func (t *told) Skipped() bool { return t.skipped }
 func (t *told) Fatal(...any)  { t.calls += "fatal " }
 func (t *told) FailNow()      { t.calls += "fail now " }
 
-// TestReport: a test that may not make namespaces is skipped, unless they are required. A test that
+// TestATestEndsOutsideAsItEndedInside: a test that may not make namespaces is skipped, unless they are required. A test that
 // ended inside the namespace ends the same way outside.
-func TestReport(t *testing.T) {
+func TestATestEndsOutsideAsItEndedInside(t *testing.T) {
 	refused := errors.New("no right")
 	for _, tc := range []struct {
 		require  string

@@ -40,9 +40,9 @@ func TestPortsInMemoryNeedAProgram(t *testing.T) {
 	}
 }
 
-// TestRemovedPort checks that a removed port is not read, written or waited for, that the next port
+// TestARemovedPortIsNoLongerRead checks that a removed port is not read, written or waited for, that the next port
 // takes its slot, and that the other ports keep theirs.
-func TestRemovedPort(t *testing.T) {
+func TestARemovedPortIsNoLongerRead(t *testing.T) {
 	w := newWorld(t, 1, 2)
 	for i, d := range w.devs {
 		dev := w.set.Remove(w.ports[i])
@@ -187,9 +187,9 @@ func (w *world) fit(do func(func(falcon.Time)) error) (failed map[pfvf.ID]error,
 	return failed, err
 }
 
-// TestFit checks that a port that is no longer wanted is closed, one with new settings is created
+// TestOnlyChangedPortsAreMadeAnew checks that a port that is no longer wanted is closed, one with new settings is created
 // anew and served, and the others are left alone.
-func TestFit(t *testing.T) {
+func TestOnlyChangedPortsAreMadeAnew(t *testing.T) {
 	w := newWorld(t, 0, 3)
 	w.configure(1, func(c *config.Function) { c.Port = nil })
 	w.configure(2, func(c *config.Function) {

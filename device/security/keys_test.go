@@ -81,8 +81,8 @@ func TestIVOverConnections(t *testing.T) {
 	}
 }
 
-// TestRotateMost: there is always room to rotate all keys.
-func TestRotateMost(t *testing.T) {
+// TestThereIsRoomToRotateAllKeys: there is always room to rotate all keys.
+func TestThereIsRoomToRotateAllKeys(t *testing.T) {
 	k, _ := newKeys(t, 0, nil)
 	n := 0
 	for ; n < maxRxSAs; n++ {

@@ -137,9 +137,9 @@ func TestReplacedWhileLingering(t *testing.T) {
 	}
 }
 
-// TestRotateTwice: another rotation waits until the last one has ended, also if there are no keys,
+// TestOneRotationRunsAtATime: another rotation waits until the last one has ended, also if there are no keys,
 // and until all keys are replaced.
-func TestRotateTwice(t *testing.T) {
+func TestOneRotationRunsAtATime(t *testing.T) {
 	k, _ := newKeys(t, 0, nil)
 	if err := k.Rotate(0); err != nil {
 		t.Fatal(err)

@@ -17,9 +17,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
-// TestUnassignedFunctions checks that a PF without a tenant is disabled, and that VFs that are not
+// TestUnassignedFunctionsAreRefused checks that a PF without a tenant is disabled, and that VFs that are not
 // enabled take no memory and are refused.
-func TestUnassignedFunctions(t *testing.T) {
+func TestUnassignedFunctionsAreRefused(t *testing.T) {
 	c, err := config.Parse([]byte("nic: {host: 9}\nuplink: {backend: memory, address: 10.0.0.9/24}\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -45,9 +45,9 @@ func TestUnassignedFunctions(t *testing.T) {
 	}
 }
 
-// TestAssignedTo checks that a function is assigned to its guest by the CID that the transport
+// TestAGuestIsKnownByItsCIDOrAttachment checks that a function is assigned to its guest by the CID that the transport
 // vouches for, or by the attachment that bare clients come through.
-func TestAssignedTo(t *testing.T) {
+func TestAGuestIsKnownByItsCIDOrAttachment(t *testing.T) {
 	for _, tc := range []struct {
 		guest  *config.Guest
 		attach string
@@ -125,11 +125,11 @@ func TestFeaturesAreAgreedOn(t *testing.T) {
 	}
 }
 
-// TestLifecycleModel drives one function through its lifecycle in any order, with objects, a
+// TestAFunctionFollowsTheTableOfItsLifecycle drives one function through its lifecycle in any order, with objects, a
 // connection and traffic, and compares its state with the table of docs/abi §3. A reset takes one
 // Step from any state, leaves nothing, and the driver may start again on the same stream (DEV-302,
 // DEV-303, DEV-304).
-func TestLifecycleModel(t *testing.T) { eachShards(t, testLifecycleModel) }
+func TestAFunctionFollowsTheTableOfItsLifecycle(t *testing.T) { eachShards(t, testLifecycleModel) }
 
 func testLifecycleModel(t *testing.T) {
 	v := newVirtual(t, 3, wire100us)

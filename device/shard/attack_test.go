@@ -279,9 +279,9 @@ func arpReply(v *virtual, nic int, mac [6]byte) []byte {
 	return append(append(f, to.MAC[:]...), to.Address.Addr().AsSlice()...)
 }
 
-// TestAttackARP lets a host on the underlay answer ARP in a peer's name. The peer's address
+// TestForgedARPDoesNotMoveAPeer lets a host on the underlay answer ARP in a peer's name. The peer's address
 // stays the one from which its packets authenticate.
-func TestAttackARP(t *testing.T) {
+func TestForgedARPDoesNotMoveAPeer(t *testing.T) {
 	thief := [6]byte{2, 0xbd, 0, 0, 0, 0x66}
 	write := func(t *testing.T, v *virtual, a, b *driver, within falcon.Time) {
 		t.Helper()
@@ -413,8 +413,8 @@ func dhcpDiscover(mac [6]byte, n uint8) []byte {
 	return b
 }
 
-// TestAttackDHCP sends DHCP options of all lengths, from a guest of a NIC that others use too.
-func TestAttackDHCP(t *testing.T) {
+// TestDHCPOptionsOfAllLengthsGetAnAnswer sends DHCP options of all lengths, from a guest of a NIC that others use too.
+func TestDHCPOptionsOfAllLengthsGetAnAnswer(t *testing.T) {
 	v := newPortWorld(t, 31)
 	all := [6]byte{255, 255, 255, 255, 255, 255}
 	for n := range 256 {

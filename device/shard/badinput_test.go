@@ -13,9 +13,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestDriverFaults makes one driver break each rule. Its function stops with a reason, and a
+// TestADriversFaultStopsItsOwnFunctionOnly makes one driver break each rule. Its function stops with a reason, and a
 // neighbour on the same NIC is not affected.
-func TestDriverFaults(t *testing.T) {
+func TestADriversFaultStopsItsOwnFunctionOnly(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		do   func(d *driver)
@@ -63,9 +63,9 @@ func TestDriverFaults(t *testing.T) {
 	}
 }
 
-// TestQueueFaults checks that an error in the memory of one queue, or in its doorbell, stops only
+// TestAQueuesFaultStopsItsQueuePairOnly checks that an error in the memory of one queue, or in its doorbell, stops only
 // its queue pair, and that the driver is told why; the function goes on. (DEV-612)
-func TestQueueFaults(t *testing.T) {
+func TestAQueuesFaultStopsItsQueuePairOnly(t *testing.T) {
 	for name, do := range map[string]func(d *driver){
 		"SQ doorbell past the ring": func(d *driver) { d.ring(abi.DoorbellSQ, d.qpn, 1000) },
 		"RQ doorbell past the ring": func(d *driver) { d.ring(abi.DoorbellRQ, d.qpn, 1000) },
@@ -136,8 +136,8 @@ func TestQueuesOutsideMemory(t *testing.T) {
 	}
 }
 
-// TestAdminCommands checks the answers to admin commands that need no peer. (DEV-504)
-func TestAdminCommands(t *testing.T) {
+// TestEachAdminCommandGetsItsStatus checks the answers to admin commands that need no peer. (DEV-504)
+func TestEachAdminCommandGetsItsStatus(t *testing.T) {
 	v := newVirtualWith(t, 1, wire100us, func(_ int, c *config.Config) {
 		f := &c.Functions[0].VFs[0]
 		f.MAC = config.MAC{0x06, 0x12, 0x34, 0x56, 0x78, 0x9a}
@@ -184,8 +184,8 @@ func TestAdminCommands(t *testing.T) {
 	}
 }
 
-// TestRegisters reads every register and tries accesses that are not allowed. (DEV-306)
-func TestRegisters(t *testing.T) {
+// TestRegistersRefuseWrongAccesses reads every register and tries accesses that are not allowed. (DEV-306)
+func TestRegistersRefuseWrongAccesses(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
 	for _, r := range abi.Registers {
@@ -235,9 +235,9 @@ func TestRegisters(t *testing.T) {
 	}
 }
 
-// TestLostPeer cuts the wire: the transport gives up, both drivers are told, and the connections'
+// TestConnectionsToALostPeerAreFreed cuts the wire: the transport gives up, both drivers are told, and the connections'
 // resources are freed.
-func TestLostPeer(t *testing.T) {
+func TestConnectionsToALostPeerAreFreed(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	exchange(t, a, b, 5000)

@@ -11,10 +11,10 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestShadowVirtual lets a driver that rings only when asked post at the worst moments of virtual
+// TestADriverThatRingsWhenAskedLosesNoRequest lets a driver that rings only when asked post at the worst moments of virtual
 // time, over a bad wire: after a shard's last poll of its rings and before it sleeps. No request is
 // left behind (DRV-604, DEV-607).
-func TestShadowVirtual(t *testing.T) {
+func TestADriverThatRingsWhenAskedLosesNoRequest(t *testing.T) {
 	for seed := range uint64(10) {
 		v := newVirtual(t, seed, sim.Impairment{Delay: 30_000, Jitter: 20_000, Loss: 0.02})
 		a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)

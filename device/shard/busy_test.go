@@ -240,10 +240,10 @@ func (f *busyFlood) measure(d, every falcon.Time, flood bool) (took []falcon.Tim
 	return took, bytes
 }
 
-// TestQuietVF checks that a VF with a guarantee gets 95 % of its share, with at most three times
+// TestAQuietVFKeepsItsShareUnderAFlood checks that a VF with a guarantee gets 95 % of its share, with at most three times
 // its latency, while 64 others flood, also when only the shards' speed limits them (a VF without a
 // guarantee waits longer).
-func TestQuietVF(t *testing.T) { quietVF(t, nil) }
+func TestAQuietVFKeepsItsShareUnderAFlood(t *testing.T) { quietVF(t, nil) }
 
 // TestQuietVFOfAnotherShard checks the same with the flood on another shard of the NIC, and with it
 // on both.

@@ -65,9 +65,9 @@ func TestCaptureExplainsPlainIP(t *testing.T) {
 	}
 }
 
-// TestCaptureExplains checks that the comments of a clear capture name the function, queue pair and
+// TestAClearCaptureNamesTheWorkRequest checks that the comments of a clear capture name the function, queue pair and
 // work request of a packet, on the way out and for the response.
-func TestCaptureExplains(t *testing.T) {
+func TestAClearCaptureNamesTheWorkRequest(t *testing.T) {
 	var file bytes.Buffer
 	to, err := capture.New(&file, config.CaptureBoth)
 	if err != nil {

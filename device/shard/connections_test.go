@@ -43,7 +43,7 @@ func settled(t *testing.T, v *virtual) {
 	}
 }
 
-func TestConnectRejected(t *testing.T) {
+func TestARejectionTellsItsReasonAndFreesTheQP(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := drivers(v)
 	b.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5})
@@ -71,9 +71,9 @@ func TestConnectRejected(t *testing.T) {
 	exchange(t, a, b, 100)
 }
 
-// TestConnectionEnds ends connections in every possible way and checks that nothing is left of
+// TestAnEndedConnectionLeavesNothing ends connections in every possible way and checks that nothing is left of
 // them. (DEV-903, DEV-905)
-func TestConnectionEnds(t *testing.T) {
+func TestAnEndedConnectionLeavesNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		end  func(a, b *driver, id uint32)
@@ -156,8 +156,8 @@ func (v *virtual) linkUp() {
 	v.idle(5 * cmDelay)
 }
 
-// TestLinkOutage checks that established connections survive an outage of the managers' link.
-func TestLinkOutage(t *testing.T) {
+// TestConnectionsSurviveAnOutageOfTheManagersLink checks that established connections survive an outage of the managers' link.
+func TestConnectionsSurviveAnOutageOfTheManagersLink(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	v.linkDown()
@@ -172,9 +172,9 @@ func TestLinkOutage(t *testing.T) {
 	settled(t, v)
 }
 
-// TestManyConnections opens several connections one after the other and at the same time, and
+// TestConnectionsToOnePeerShareTheirSAs opens several connections one after the other and at the same time, and
 // checks how they share CIDs, SAs and slots.
-func TestManyConnections(t *testing.T) {
+func TestConnectionsToOnePeerShareTheirSAs(t *testing.T) {
 	v := newVirtual(t, 3, wire100us)
 	a, b := drivers(v)
 	for i := range 40 {
@@ -196,9 +196,9 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// TestAdminBacklog posts as many commands as fit, with registrations so large that they take
+// TestShortCommandsAreAnsweredBeforeLongOnes posts as many commands as fit, with registrations so large that they take
 // several Steps, and checks that all are answered: the short ones first (DEV-507).
-func TestAdminBacklog(t *testing.T) {
+func TestShortCommandsAreAnsweredBeforeLongOnes(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
 	d.setUp()
@@ -323,9 +323,9 @@ func TestRefusedWiringIsRepeated(t *testing.T) {
 	}
 }
 
-// TestDisconnectFinishes checks that requests that the transport took before its driver disconnects
+// TestRequestsUnderWayCompleteBeforeADisconnect checks that requests that the transport took before its driver disconnects
 // complete, and that the peer is told. (DEV-912)
-func TestDisconnectFinishes(t *testing.T) {
+func TestRequestsUnderWayCompleteBeforeADisconnect(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	id, size := a.connID(), 100_000

@@ -49,9 +49,9 @@ func (d *driver) datagram(ahn, qpn uint32, n int) {
 	d.ring(abi.DoorbellSQ, d.qpn, index)
 }
 
-// TestDatagrams sends datagrams between two NICs and inside one, over a bad wire; packets have the
+// TestDatagramsArriveAsTheirAddressHandleSays sends datagrams between two NICs and inside one, over a bad wire; packets have the
 // traffic class and hop limit of the address handle.
-func TestDatagrams(t *testing.T) { eachShards(t, testDatagrams) }
+func TestDatagramsArriveAsTheirAddressHandleSays(t *testing.T) { eachShards(t, testDatagrams) }
 
 func testDatagrams(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
@@ -132,8 +132,8 @@ func TestDatagramsToNobody(t *testing.T) {
 	}
 }
 
-// TestDatagramsSurvive checks that links are opened again after a reset of the peer's function.
-func TestDatagramsSurvive(t *testing.T) { eachShards(t, testDatagramsSurvive) }
+// TestDatagramsArriveAgainAfterAReset checks that links are opened again after a reset of the peer's function.
+func TestDatagramsArriveAgainAfterAReset(t *testing.T) { eachShards(t, testDatagramsSurvive) }
 
 func testDatagramsSurvive(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
@@ -166,7 +166,7 @@ func testDatagramsSurvive(t *testing.T) {
 	}
 }
 
-func TestInnerClass(t *testing.T) {
+func TestTheClassOfAPathLeavesECNAlone(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	f := v.function(0, 1)
 	h := underlay.Inner{Src: f.Addr, Dst: f.Addr, ECN: 1, Class: 0xff, TTL: 3}
@@ -200,9 +200,9 @@ func (d *driver) gets(from *driver, text string) {
 	}
 }
 
-// TestMulticast checks that a datagram to a group reaches all queue pairs attached to it, at both
+// TestAGroupsMembersGetEachDatagramOnce checks that a datagram to a group reaches all queue pairs attached to it, at both
 // NICs and the sender's own, once each, and none in another tenant (DEV-954).
-func TestMulticast(t *testing.T) { eachShards(t, testMulticast) }
+func TestAGroupsMembersGetEachDatagramOnce(t *testing.T) { eachShards(t, testMulticast) }
 
 func testMulticast(t *testing.T) {
 	v := newRoCEWorld(t, config.TransportAuto, sim.Impairment{Delay: 50_000})
@@ -266,9 +266,9 @@ func testMulticast(t *testing.T) {
 	}
 }
 
-// TestMulticastRefused checks that addresses that are no group, queue pairs that are not for
+// TestWrongJoinsOfAGroupAreRefused checks that addresses that are no group, queue pairs that are not for
 // datagrams, too many groups, and functions without a network are refused.
-func TestMulticastRefused(t *testing.T) {
+func TestWrongJoinsOfAGroupAreRefused(t *testing.T) {
 	v := newRoCEWorld(t, config.TransportAuto, sim.Impairment{Delay: 50_000})
 	a := newDriver(v, 0, 1)
 	a.setUp()

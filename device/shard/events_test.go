@@ -83,9 +83,9 @@ func interrupted(v *virtual, nic int) (*driver, *testIRQ) {
 	return d, q
 }
 
-// TestEventQueue checks that there are as many interrupts as the driver arms for, and one record
+// TestEachArmingBringsOneInterrupt checks that there are as many interrupts as the driver arms for, and one record
 // for a CQ with many events (DEV-1008 to DEV-1010).
-func TestEventQueue(t *testing.T) {
+func TestEachArmingBringsOneInterrupt(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d, q := interrupted(v, 0)
 	d.setUp()
@@ -140,9 +140,9 @@ func TestEventQueue(t *testing.T) {
 	expect("after a reset", 1, 1)
 }
 
-// TestInterruptsVirtual runs a driver that sleeps whenever it has nothing to do and is woken by
+// TestADriverWokenByInterruptsMissesNothing runs a driver that sleeps whenever it has nothing to do and is woken by
 // interrupts alone, over a bad wire and at bad moments: it misses nothing.
-func TestInterruptsVirtual(t *testing.T) {
+func TestADriverWokenByInterruptsMissesNothing(t *testing.T) {
 	for seed := range uint64(10) {
 		v := newVirtual(t, seed, sim.Impairment{Delay: 30_000, Jitter: 20_000, Loss: 0.02})
 		a, q := interrupted(v, 0)
@@ -256,8 +256,8 @@ func TestEventQueueHostile(t *testing.T) {
 	}
 }
 
-// TestWindowAllocations checks that records and events allocate nothing.
-func TestWindowAllocations(t *testing.T) {
+// TestRecordsAndEventsAllocateNothing checks that records and events allocate nothing.
+func TestRecordsAndEventsAllocateNothing(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d, q := interrupted(v, 0)
 	d.setUp()
@@ -416,8 +416,8 @@ var asyncEvents = []struct {
 	}},
 }
 
-// TestEveryEvent causes each event, and fails if the ABI has an event that is not in asyncEvents.
-func TestEveryEvent(t *testing.T) {
+// TestEveryEventOfTheABICanHappen causes each event, and fails if the ABI has an event that is not in asyncEvents.
+func TestEveryEventOfTheABICanHappen(t *testing.T) {
 	missing := map[abi.EventType]bool{}
 	for _, v := range schema.Current.Enum("EventType").Values {
 		missing[abi.EventType(v.Value)] = true
@@ -438,9 +438,9 @@ func TestEveryEvent(t *testing.T) {
 	}
 }
 
-// TestEventFlood checks that a driver that takes no events for a long time loses none and gets no
+// TestADriverThatIsBehindLosesNoEvent checks that a driver that takes no events for a long time loses none and gets no
 // connections meanwhile, and gets some again when it has taken them. (DEV-205, DEV-211)
-func TestEventFlood(t *testing.T) {
+func TestADriverThatIsBehindLosesNoEvent(t *testing.T) {
 	const many = 5000
 	_, a, b := eventPair(t)
 	a.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5})

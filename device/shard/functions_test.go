@@ -84,9 +84,9 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestVFMemory checks that 16 PFs with 4095 VFs each need no more memory than 16 PFs; memory is for
+// TestOnlyEnabledVFsTakeMemory checks that 16 PFs with 4095 VFs each need no more memory than 16 PFs; memory is for
 // enabled VFs, and is freed when they are disabled.
-func TestVFMemory(t *testing.T) {
+func TestOnlyEnabledVFsTakeMemory(t *testing.T) {
 	shard := func(vfs int) (*controller.Core, *Shard) {
 		var b strings.Builder
 		b.WriteString("nic: {host: 1}\nuplink: {backend: memory, address: 10.0.0.1/24}\nfunctions:\n")
@@ -238,9 +238,9 @@ func TestOperatorSetsVF(t *testing.T) {
 	bystander()
 }
 
-// TestOperatorErrors checks that each error names function, value and remedy, and that nothing
+// TestAnOperatorsErrorNamesValueAndRemedy checks that each error names function, value and remedy, and that nothing
 // changes.
-func TestOperatorErrors(t *testing.T) {
+func TestAnOperatorsErrorNamesValueAndRemedy(t *testing.T) {
 	v := newVirtualWith(t, 6, wire100us, manyVFs)
 	s := v.shards[0]
 	before := s.View().Functions.Describe(vfID(0, 1))
@@ -515,9 +515,9 @@ func TestPFOverShards(t *testing.T) {
 	})
 }
 
-// TestRateLimit checks that what a function sends, including READ responses, stays below its rate,
+// TestAFunctionKeepsBelowItsRate checks that what a function sends, including READ responses, stays below its rate,
 // and that the limit can be removed.
-func TestRateLimit(t *testing.T) {
+func TestAFunctionKeepsBelowItsRate(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		for _, op := range []abi.Opcode{abi.OpWrite, abi.OpRead} {
 			t.Run(op.String(), func(t *testing.T) {
@@ -555,9 +555,9 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// TestLinkState checks that a function whose link is down is cut off and told, and goes on where it
+// TestAFunctionWhoseLinkIsDownIsCutOff checks that a function whose link is down is cut off and told, and goes on where it
 // was when the link is up again. A VF follows its PF. (DEV-310)
-func TestLinkState(t *testing.T) {
+func TestAFunctionWhoseLinkIsDownIsCutOff(t *testing.T) {
 	v := newVirtualWith(t, 11, wire100us, manyVFs)
 	a, b := pair(v)
 	link := func(want uint32) {

@@ -156,10 +156,10 @@ func testDatagramsFromGIDs(t *testing.T) {
 	})
 }
 
-// TestGIDTaken checks that no function can have an address of another one of its tenant, here or at
+// TestNoTwoFunctionsOfATenantShareAnAddress checks that no function can have an address of another one of its tenant, here or at
 // a peer, enabled or not, that a removed address is free, and that no setting can use one that a
 // driver has added. (DEV-949)
-func TestGIDTaken(t *testing.T) { eachShards(t, testGIDTaken) }
+func TestNoTwoFunctionsOfATenantShareAnAddress(t *testing.T) { eachShards(t, testGIDTaken) }
 
 func testGIDTaken(t *testing.T) {
 	v := newVirtualWith(t, 1, wire100us, trusted)
@@ -243,9 +243,9 @@ func testGIDsOfTheConfiguration(t *testing.T) {
 	add("a peer's function", far, 1, listed, abi.StatusAddressInUse)
 }
 
-// TestGIDTwice checks that two entries may have the same address, like an interface and one above
+// TestTwoEntriesMayHaveTheSameGID checks that two entries may have the same address, like an interface and one above
 // it. Peers know it until neither has it.
-func TestGIDTwice(t *testing.T) {
+func TestTwoEntriesMayHaveTheSameGID(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	d := newDriver(v, 0, 1)
 	d.enable()
@@ -297,10 +297,10 @@ func TestGIDsAreToldSeldom(t *testing.T) {
 	}
 }
 
-// TestGIDModel checks, after any actions of drivers and the operator, also while commands are in
+// TestPeersKnowExactlyTheAddressesOfFunctions checks, after any actions of drivers and the operator, also while commands are in
 // progress, that a NIC and its peer finally know the functions by exactly the addresses in their
 // settings and in their drivers' tables, and that no two functions have the same.
-func TestGIDModel(t *testing.T) { eachShards(t, testGIDModel) }
+func TestPeersKnowExactlyTheAddressesOfFunctions(t *testing.T) { eachShards(t, testGIDModel) }
 
 func testGIDModel(t *testing.T) {
 	v := newVirtualWith(t, 5, wire100us, trusted)

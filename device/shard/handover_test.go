@@ -70,9 +70,9 @@ func TestFloodFromAnotherShardTakesHalfTheTime(t *testing.T) {
 	}
 }
 
-// TestPlainHandover checks that frames for ports of another shard reach them unchanged, with their
+// TestFramesReachPortsOfAnotherShardUnchanged checks that frames for ports of another shard reach them unchanged, with their
 // offloads, stay intact until the ports have got them, and are refused if there are too many.
-func TestPlainHandover(t *testing.T) {
+func TestFramesReachPortsOfAnotherShardUnchanged(t *testing.T) {
 	cfg := devicetest.Config(t, 1, "/nowhere", [2]string{"127.0.0.1:1", "127.0.0.1:2"})
 	devicetest.AddPort(cfg, 0, &config.Port{Name: "vp1"})
 	cfg.NIC.Shards = 2
@@ -141,10 +141,10 @@ func TestPlainHandover(t *testing.T) {
 	}
 }
 
-// TestPlainShards checks with ports on one, two and three shards of a NIC that each reaches every
+// TestPortsOfAllShardsReachEachOther checks with ports on one, two and three shards of a NIC that each reaches every
 // other one, of its own NIC and of the peer, while both rotate their keys; each shard seals with
 // keys of its own.
-func TestPlainShards(t *testing.T) {
+func TestPortsOfAllShardsReachEachOther(t *testing.T) {
 	eachShards(t, func(t *testing.T) {
 		v := newPortWorldWith(t, 5, func(i int, c *config.Config) {
 			for vf := 1; vf < 3; vf++ {
@@ -197,8 +197,8 @@ func TestPlainShards(t *testing.T) {
 
 func (v *virtual) addrOf(nic, n int) [4]byte { return v.portAt(nic, n).Addresses[0].As4() }
 
-// TestOffloadCrosses checks that a frame's offload is the same on another shard.
-func TestOffloadCrosses(t *testing.T) {
+// TestAnOffloadIsTheSameOnAnotherShard checks that a frame's offload is the same on another shard.
+func TestAnOffloadIsTheSameOnAnotherShard(t *testing.T) {
 	for _, off := range []gateway.Offload{
 		{},
 		{NeedsCsum: true, CsumStart: 34, CsumOffset: 6},

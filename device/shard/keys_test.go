@@ -21,9 +21,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestVersions runs each PSP version end to end, a different one in each direction: a NIC's version
+// TestPacketsHaveThePSPVersionOfTheReceiver runs each PSP version end to end, a different one in each direction: a NIC's version
 // is that of the keys it issues.
-func TestVersions(t *testing.T) {
+func TestPacketsHaveThePSPVersionOfTheReceiver(t *testing.T) {
 	for version := range uint8(4) {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			v := newVirtualWith(t, 1, wire100us, func(i int, c *config.Config) { c.PSP.Version = (version + uint8(i)) % 4 })
@@ -53,9 +53,9 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestKeyLog checks for a line for each SA of either direction, with the key that works, in a file
+// TestEverySAHasALineInTheKeyLog checks for a line for each SA of either direction, with the key that works, in a file
 // that only its owner can read; without the configuration there is nothing.
-func TestKeyLog(t *testing.T) {
+func TestEverySAHasALineInTheKeyLog(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	var logs [2]written
 	var keyLogs [2]*security.KeyLog
@@ -197,9 +197,9 @@ func testRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// TestRotateOutage checks that while the managers' link is down connections continue with their
+// TestConnectionsKeepTheirKeysDuringAnOutage checks that while the managers' link is down connections continue with their
 // keys; after that the new ones are exchanged, and nothing is lost in either direction.
-func TestRotateOutage(t *testing.T) { eachShards(t, testRotateOutage) }
+func TestConnectionsKeepTheirKeysDuringAnOutage(t *testing.T) { eachShards(t, testRotateOutage) }
 
 func testRotateOutage(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
@@ -251,9 +251,9 @@ func testRotatePeerRestarts(t *testing.T) {
 	}
 }
 
-// TestRotateUnreachable checks that a peer that cannot be told keeps an old key valid for exactly
+// TestAnUnreachablePeersKeyLastsOnePeriodMore checks that a peer that cannot be told keeps an old key valid for exactly
 // one more period.
-func TestRotateUnreachable(t *testing.T) {
+func TestAnUnreachablePeersKeyLastsOnePeriodMore(t *testing.T) {
 	v := rotatingEvery(t, 1, 10*time.Second)
 	a, b := pair(v)
 	s := v.shards[0]
@@ -282,8 +282,8 @@ func TestRotateUnreachable(t *testing.T) {
 	exchange(t, a, b, 10_000)
 }
 
-// TestPacketLimit checks that a key with a low packet limit is replaced before it is used up.
-func TestPacketLimit(t *testing.T) {
+// TestAKeyIsReplacedBeforeItIsUsedUp checks that a key with a low packet limit is replaced before it is used up.
+func TestAKeyIsReplacedBeforeItIsUsedUp(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	for _, s := range v.all() {
 		s.txSAs.PacketLimit = 2000
@@ -327,9 +327,9 @@ func testNewConnectionsWhileRotating(t *testing.T) {
 	noKeyDrops(t, v)
 }
 
-// TestGatewayClass checks that a peer gets a key of the gateway class on request, and that packets
+// TestPacketsOfTheGatewayClassNeverReachTheTransport checks that a peer gets a key of the gateway class on request, and that packets
 // sealed with it never reach the transport, even with Falcon inside.
-func TestGatewayClass(t *testing.T) {
+func TestPacketsOfTheGatewayClassNeverReachTheTransport(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	exchange(t, a, b, 1000)

@@ -25,8 +25,8 @@ func TestConnectionsInsideOneNIC(t *testing.T) {
 		name string
 		test func(*testing.T)
 	}{
-		{"ConnectRejected", TestConnectRejected},
-		{"ConnectionEnds", TestConnectionEnds},
+		{"ConnectRejected", TestARejectionTellsItsReasonAndFreesTheQP},
+		{"ConnectionEnds", TestAnEndedConnectionLeavesNothing},
 		{"EndWhileConnecting", TestEndWhileConnecting},
 	} {
 		t.Run(c.name, c.test)
@@ -45,9 +45,9 @@ func TestConnectionsInsideOneNIC(t *testing.T) {
 	})
 }
 
-// TestLoopbackTenants checks that functions of one NIC in different tenants cannot reach each
+// TestTenantsOfOneNICCannotReachEachOther checks that functions of one NIC in different tenants cannot reach each
 // other, with any addresses.
-func TestLoopbackTenants(t *testing.T) {
+func TestTenantsOfOneNICCannotReachEachOther(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := newDriver(v, 0, 1), newDriver(v, 0, 4) // the same address in tenants 7 and 8
 	a.setUp()
@@ -62,9 +62,9 @@ func TestLoopbackTenants(t *testing.T) {
 	}
 }
 
-// TestLoopbackCapture reads the capture of a WRITE inside the NIC: clear inner packets that parse
+// TestTrafficInsideANICIsCapturedClear reads the capture of a WRITE inside the NIC: clear inner packets that parse
 // as Falcon, both ways, none sealed.
-func TestLoopbackCapture(t *testing.T) {
+func TestTrafficInsideANICIsCapturedClear(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	to, err := capture.Create(path, config.CaptureBoth)
 	if err != nil {

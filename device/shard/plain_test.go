@@ -83,7 +83,7 @@ func (v *virtual) received(nic int) [][]byte {
 	return got
 }
 
-func TestPlainTunnel(t *testing.T) {
+func TestPlainIPCrossesSealedUnderItsTenantsCookie(t *testing.T) {
 	v := newPortWorld(t, 1)
 	var sealed [][]byte
 	v.tap = func(from int, f []byte) []byte {
@@ -208,9 +208,9 @@ func TestPlainBadInput(t *testing.T) {
 	}
 }
 
-// TestExpiredSPI checks that once a rotation is over, packets sealed before it have an unknown SPI,
+// TestPacketsOfAnExpiredSPIAreDropped checks that once a rotation is over, packets sealed before it have an unknown SPI,
 // in both classes, and that nobody is told.
-func TestExpiredSPI(t *testing.T) {
+func TestPacketsOfAnExpiredSPIAreDropped(t *testing.T) {
 	v := newPortWorld(t, 6)
 	a, b := pair(v)
 	var falconFrame, plainFrame []byte
@@ -318,9 +318,9 @@ func TestPlainHostilePeer(t *testing.T) {
 	}
 }
 
-// TestPlainRekey checks that no packet is lost when keys are replaced under traffic, also when a
+// TestNoPlainPacketIsLostWhileKeysChange checks that no packet is lost when keys are replaced under traffic, also when a
 // key is nearly used up.
-func TestPlainRekey(t *testing.T) {
+func TestNoPlainPacketIsLostWhileKeysChange(t *testing.T) {
 	v := newPortWorld(t, 5)
 	for i := range 5 {
 		if err := v.cores[1].Keys.Rotate(v.now); err != nil {
@@ -349,9 +349,9 @@ func TestPlainRekey(t *testing.T) {
 	}
 }
 
-// TestPlainWithdraw checks that the peer loses the addresses of a function that is disabled, and
+// TestADisabledFunctionsAddressesAreWithdrawn checks that the peer loses the addresses of a function that is disabled, and
 // gets them again when it is enabled.
-func TestPlainWithdraw(t *testing.T) {
+func TestADisabledFunctionsAddressesAreWithdrawn(t *testing.T) {
 	v := newPortWorld(t, 6)
 	vf := v.portAt(1, 0).ID
 	set := func(edit func(*config.Function)) {
@@ -394,8 +394,8 @@ func TestPlainWithdraw(t *testing.T) {
 	}
 }
 
-// TestPlainCapture checks that a capture has the clear packets of both sides.
-func TestPlainCapture(t *testing.T) {
+// TestACaptureHasPlainPacketsOfBothSides checks that a capture has the clear packets of both sides.
+func TestACaptureHasPlainPacketsOfBothSides(t *testing.T) {
 	v := newPortWorld(t, 7)
 	var pcap [2]bytes.Buffer
 	var captures [2]*capture.Capture

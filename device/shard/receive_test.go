@@ -68,9 +68,9 @@ func (d *driver) connID() uint32 {
 	return 0
 }
 
-// TestBadPackets injects packets that must not pass: each is dropped and counted, and the
+// TestBadPacketsAreDroppedAndCounted injects packets that must not pass: each is dropped and counted, and the
 // connection goes on.
-func TestBadPackets(t *testing.T) {
+func TestBadPacketsAreDroppedAndCounted(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	exchange(t, a, b, 10_000)
@@ -124,8 +124,8 @@ func TestBadPackets(t *testing.T) {
 	exchange(t, a, b, 10_000)
 }
 
-// TestForeignSPI checks that a peer cannot use one tenant's key for another tenant's connection.
-func TestForeignSPI(t *testing.T) {
+// TestATenantsKeyOpensNoOtherTenantsConnection checks that a peer cannot use one tenant's key for another tenant's connection.
+func TestATenantsKeyOpensNoOtherTenantsConnection(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	exchange(t, a, b, 1000)
@@ -146,8 +146,8 @@ func TestForeignSPI(t *testing.T) {
 	exchange(t, a, b, 1000)
 }
 
-// TestGarbageFrames feeds random and damaged frames to both shards.
-func TestGarbageFrames(t *testing.T) {
+// TestGarbageFramesDisturbNoConnection feeds random and damaged frames to both shards.
+func TestGarbageFramesDisturbNoConnection(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := pair(v)
 	r := rand.New(devicetest.Seeded(99))
@@ -208,9 +208,9 @@ func TestOtherModeOfAPeerIsLogged(t *testing.T) {
 	nobody.sealsOtherwise(start, log, config.PSPTunnel)
 }
 
-// TestIPVersions moves data in all four devicetest.Combinations of outer and inner IP versions,
+// TestEveryCombinationOfIPVersionsCarriesData moves data in all four devicetest.Combinations of outer and inner IP versions,
 // with a key rotation in between, and checks every frame.
-func TestIPVersions(t *testing.T) {
+func TestEveryCombinationOfIPVersionsCarriesData(t *testing.T) {
 	devicetest.Combinations(t, func(t *testing.T, outer, inner int) {
 		v := newVirtualWith(t, 1, wire100us, devicetest.IPVersions(outer, inner))
 		sealed := 0
@@ -243,9 +243,9 @@ func TestIPVersions(t *testing.T) {
 	})
 }
 
-// TestTransportMode moves data with Falcon directly in PSP, and checks every frame. A NIC in tunnel
+// TestTransportModeCarriesFalconDirectlyInPSP moves data with Falcon directly in PSP, and checks every frame. A NIC in tunnel
 // mode refuses such packets, and the other way round.
-func TestTransportMode(t *testing.T) {
+func TestTransportModeCarriesFalconDirectlyInPSP(t *testing.T) {
 	mode := func(modes [2]string) *virtual {
 		return newVirtualWith(t, 1, wire100us, func(i int, c *config.Config) { c.PSP.Mode = modes[i] })
 	}
@@ -295,8 +295,8 @@ func TestTransportMode(t *testing.T) {
 	}
 }
 
-// TestHops checks that the hop count is computed from the IPv6 hop limit as from the IPv4 TTL.
-func TestHops(t *testing.T) {
+// TestHopsAreCountedFromTheHopLimit checks that the hop count is computed from the IPv6 hop limit as from the IPv4 TTL.
+func TestHopsAreCountedFromTheHopLimit(t *testing.T) {
 	for limit, want := range map[uint8]uint8{
 		255: 0, 254: 1, 240: 15, 200: 15, // start at 255
 		128: 0, 125: 3, 65: 15, 64: 0, 60: 4, 1: 15, // peers that start at 128 or 64
@@ -375,10 +375,10 @@ func setLengths(f []byte) {
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum>>16+sum))
 }
 
-// TestSuperframesImpaired sends superframes over a wire that loses, repeats, reorders and damages
+// TestSuperframesCrossABadWireWhole sends superframes over a wire that loses, repeats, reorders and damages
 // them, segment sizes included: every byte arrives, and every packet of a superframe is counted
 // once.
-func TestSuperframesImpaired(t *testing.T) {
+func TestSuperframesCrossABadWireWhole(t *testing.T) {
 	v := newVirtual(t, 1, sim.Impairment{Delay: 100_000, Jitter: 20_000, Loss: 0.02, Duplicate: 0.01, Corrupt: 0.02})
 	v.super = &joiner{}
 	a, b := pair(v)

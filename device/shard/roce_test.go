@@ -40,9 +40,9 @@ func (d *driver) roceOf() *roce.Port {
 // badWire loses, duplicates and reorders packets.
 var badWire = sim.Impairment{Delay: 50_000, Jitter: 20_000, Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, ReorderDelay: 100_000}
 
-// TestRoCE moves bytes over RoCEv2 between functions of two NICs, sealed, on a wire that loses,
+// TestRoCECarriesDataOverABadWire moves bytes over RoCEv2 between functions of two NICs, sealed, on a wire that loses,
 // duplicates and reorders, and between functions of one NIC. Falcon carries nothing.
-func TestRoCE(t *testing.T) {
+func TestRoCECarriesDataOverABadWire(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
 		v := newRoCEWorld(t, config.TransportRoCE, badWire)
 		a, b := drivers(v)
@@ -114,9 +114,9 @@ func TestRoCEDatagrams(t *testing.T) {
 	})
 }
 
-// TestTransportAuto reaches functions over Falcon and others over RoCEv2: a host behind a port that
+// TestOnlyForeignHostsAreReachedOverRoCE reaches functions over Falcon and others over RoCEv2: a host behind a port that
 // implements RoCEv2 itself.
-func TestTransportAuto(t *testing.T) {
+func TestOnlyForeignHostsAreReachedOverRoCE(t *testing.T) {
 	v := newRoCEWorld(t, config.TransportAuto, sim.Impairment{Delay: 50_000})
 	a, b := drivers(v)
 	wiredPair(v, a, b, false)
@@ -292,10 +292,10 @@ func speakRoCE(c *config.Config) {
 // TestEverythingAboveWorksOverRoCE runs the tests of everything above the wires again, over RoCEv2.
 func TestEverythingAboveWorksOverRoCE(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
-		"rates": TestRateLimit, "link state": TestLinkState,
-		"violations": TestViolations, "evidence": TestEvidence, "evidence after a fault": TestEvidenceAfterFault,
-		"receives too long": TestReceiveTooLong, "forbidden access": TestForbiddenAccess, "reserved bytes": TestReservedBytes,
-		"drivers' faults": TestDriverFaults, "queues' faults": TestQueueFaults, "injected faults": TestAttackByFaults,
+		"rates": TestAFunctionKeepsBelowItsRate, "link state": TestAFunctionWhoseLinkIsDownIsCutOff,
+		"violations": TestEveryBrokenClauseIsRecordedOnce, "evidence": TestAViolationShowsWhatWasWrong, "evidence after a fault": TestEvidenceAfterFault,
+		"receives too long": TestReceiveTooLong, "forbidden access": TestEachForbiddenAccessIsAViolation, "reserved bytes": TestAStrictNICFindsBytesThatMustBeZero,
+		"drivers' faults": TestADriversFaultStopsItsOwnFunctionOnly, "queues' faults": TestAQueuesFaultStopsItsQueuePairOnly, "injected faults": TestAttackByFaults,
 	} {
 		t.Run(name, func(t *testing.T) {
 			overRoCE = true

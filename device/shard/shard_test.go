@@ -22,9 +22,9 @@ import (
 
 var wire100us = sim.Impairment{Delay: 50_000}
 
-// TestVirtualPair moves data between two functions in virtual time: of two NICs, and of one, on one
+// TestTwoFunctionsExchangeData moves data between two functions in virtual time: of two NICs, and of one, on one
 // shard or two.
-func TestVirtualPair(t *testing.T) {
+func TestTwoFunctionsExchangeData(t *testing.T) {
 	eachShards(t, func(t *testing.T) {
 		eachDistance(t, func(t *testing.T) {
 			v := newVirtual(t, 1, wire100us)
@@ -67,9 +67,9 @@ func exchange(t *testing.T, a, b *driver, n int) {
 	}
 }
 
-// TestReplay runs the same seed twice over a bad wire and checks for the same frames at the same
+// TestASeedAlwaysGivesTheSameFrames runs the same seed twice over a bad wire and checks for the same frames at the same
 // times, byte for byte, and for other frames with other seeds.
-func TestReplay(t *testing.T) { eachShards(t, testReplay) }
+func TestASeedAlwaysGivesTheSameFrames(t *testing.T) { eachShards(t, testReplay) }
 
 func testReplay(t *testing.T) {
 	bad := sim.Impairment{Delay: 30_000, Jitter: 20_000, Loss: 0.03, Duplicate: 0.02, Reorder: 0.05, ReorderDelay: 100_000, Corrupt: 0.05}
@@ -168,44 +168,44 @@ func TestTwoShards(t *testing.T) {
 		name string
 		test func(*testing.T)
 	}{
-		{"AttackARP", TestAttackARP},
+		{"AttackARP", TestForgedARPDoesNotMoveAPeer},
 		{"AttackChecksumOverAddress", TestAttackChecksumOverAddress},
-		{"BadPackets", TestBadPackets},
-		{"CaptureExplains", TestCaptureExplains},
+		{"BadPackets", TestBadPacketsAreDroppedAndCounted},
+		{"CaptureExplains", TestAClearCaptureNamesTheWorkRequest},
 		{"CaptureExplainsPlainIP", TestCaptureExplainsPlainIP},
 		{"ChangeAllOrNothing", TestChangeAllOrNothing},
-		{"ConnectionEnds", TestConnectionEnds},
+		{"ConnectionEnds", TestAnEndedConnectionLeavesNothing},
 		{"DatagramsToNobody", TestDatagramsToNobody},
 		{"DetachMidOperation", TestDetachMidOperation},
-		{"DisconnectFinishes", TestDisconnectFinishes},
+		{"DisconnectFinishes", TestRequestsUnderWayCompleteBeforeADisconnect},
 		{"EndWhileConnecting", TestEndWhileConnecting},
-		{"ExpiredSPI", TestExpiredSPI},
-		{"ForeignSPI", TestForeignSPI},
-		{"GatewayClass", TestGatewayClass},
+		{"ExpiredSPI", TestPacketsOfAnExpiredSPIAreDropped},
+		{"ForeignSPI", TestATenantsKeyOpensNoOtherTenantsConnection},
+		{"GatewayClass", TestPacketsOfTheGatewayClassNeverReachTheTransport},
 		{"ConnectionsInsideOneNIC", TestConnectionsInsideOneNIC},
-		{"KeyLog", TestKeyLog},
-		{"LinkState", TestLinkState},
-		{"LoopbackCapture", TestLoopbackCapture},
-		{"LoopbackTenants", TestLoopbackTenants},
+		{"KeyLog", TestEverySAHasALineInTheKeyLog},
+		{"LinkState", TestAFunctionWhoseLinkIsDownIsCutOff},
+		{"LoopbackCapture", TestTrafficInsideANICIsCapturedClear},
+		{"LoopbackTenants", TestTenantsOfOneNICCannotReachEachOther},
 		{"PFResetTakesVFsDown", TestPFResetTakesVFsDown},
 		{"ResetLeavesNoConnection", TestResetLeavesNoConnection},
-		{"PathHeaders", TestPathHeaders},
+		{"PathHeaders", TestPacketsHaveTheHeadersOfTheirPath},
 		{"PlainBadInput", TestPlainBadInput},
 		{"PlainHostilePeer", TestPlainHostilePeer},
 		{"PlainNoAllocations", TestPlainNoAllocations},
-		{"PlainRekey", TestPlainRekey},
+		{"PlainRekey", TestNoPlainPacketIsLostWhileKeysChange},
 		{"PlainTenantsApart", TestPlainTenantsApart},
-		{"PlainTunnel", TestPlainTunnel},
-		{"PlainWithdraw", TestPlainWithdraw},
-		{"RoCE", TestRoCE},
+		{"PlainTunnel", TestPlainIPCrossesSealedUnderItsTenantsCookie},
+		{"PlainWithdraw", TestADisabledFunctionsAddressesAreWithdrawn},
+		{"RoCE", TestRoCECarriesDataOverABadWire},
 		{"RoCECredits", TestRoCECredits},
 		{"RoCEDatagrams", TestRoCEDatagrams},
-		{"RotateUnreachable", TestRotateUnreachable},
+		{"RotateUnreachable", TestAnUnreachablePeersKeyLastsOnePeriodMore},
 		{"RoutesNameThePortOrPeer", TestRoutesNameThePortOrPeer},
-		{"SuperframesImpaired", TestSuperframesImpaired},
-		{"SurvivesPanics", TestSurvivesPanics},
-		{"TransportAuto", TestTransportAuto},
-		{"TransportMode", TestTransportMode},
+		{"SuperframesImpaired", TestSuperframesCrossABadWireWhole},
+		{"SurvivesPanics", TestAFrameThatCausesAPanicStopsNothingElse},
+		{"TransportAuto", TestOnlyForeignHostsAreReachedOverRoCE},
+		{"TransportMode", TestTransportModeCarriesFalconDirectlyInPSP},
 	} {
 		t.Run(c.name, c.test)
 	}
@@ -342,10 +342,10 @@ func TestCompletionBeforeEvents(t *testing.T) {
 	}
 }
 
-// TestSurvivesPanics checks that a frame that makes the code that parses it panic is counted and
+// TestAFrameThatCausesAPanicStopsNothingElse checks that a frame that makes the code that parses it panic is counted and
 // logged, and that all other traffic continues. No such frame is known, so the test breaks the
 // state that the code works on.
-func TestSurvivesPanics(t *testing.T) {
+func TestAFrameThatCausesAPanicStopsNothingElse(t *testing.T) {
 	v := newPortWorld(t, 61)
 	a, b := pair(v)
 	s := v.shards[1]

@@ -194,10 +194,10 @@ func TestAReplayedShardDoesTheSameAgain(t *testing.T) {
 	useTapes(t)
 	for name, test := range map[string]func(*testing.T){
 		"VFs by their PF": testVFsByTheirPF,
-		"admin commands":  TestAdminCommands, "admin queues in windows": TestAdminInWindow, "attacks by numbers": TestAttackByNumbers, "attacks by keys": TestAttackByKeys,
-		"attacks by faults": TestAttackByFaults, "ARP": TestAttackARP, "DHCP": TestAttackDHCP, "driver faults": TestDriverFaults,
-		"connections that end": TestConnectionEnds, "ends while connecting": TestEndWhileConnecting, "one NIC": TestConnectionsInsideOneNIC,
-		"datagrams": TestDatagrams, "bounds of datagrams": TestDatagramsSurvive, "GIDs": TestDatagramsFromGIDs, "settings": TestChangeAllOrNothing,
+		"admin commands":  TestEachAdminCommandGetsItsStatus, "admin queues in windows": TestAdminInWindow, "attacks by numbers": TestAttackByNumbers, "attacks by keys": TestAttackByKeys,
+		"attacks by faults": TestAttackByFaults, "ARP": TestForgedARPDoesNotMoveAPeer, "DHCP": TestDHCPOptionsOfAllLengthsGetAnAnswer, "driver faults": TestADriversFaultStopsItsOwnFunctionOnly,
+		"connections that end": TestAnEndedConnectionLeavesNothing, "ends while connecting": TestEndWhileConnecting, "one NIC": TestConnectionsInsideOneNIC,
+		"datagrams": TestDatagramsArriveAsTheirAddressHandleSays, "bounds of datagrams": TestDatagramsArriveAgainAfterAReset, "GIDs": TestDatagramsFromGIDs, "settings": TestChangeAllOrNothing,
 		"a removed peer": TestARemovedPeerLeavesNothing, "a peer that comes back": TestAPeerThatComesBackWorks, "a peer that moves": TestAPeerThatMovesKeepsItsConnections,
 		"wiring": TestWiredByAnyNumbers, "wiring in SQD": TestWiredInSQD, "a driver that detaches": TestDetachMidOperation,
 	} {

@@ -222,8 +222,8 @@ var traceCases = []struct {
 	},
 }
 
-// TestTrace checks every step of each kind of request, in order and with its time.
-func TestTrace(t *testing.T) {
+// TestATraceHasEveryStepInOrder checks every step of each kind of request, in order and with its time.
+func TestATraceHasEveryStepInOrder(t *testing.T) {
 	for _, c := range traceCases {
 		t.Run(c.name, func(t *testing.T) {
 			x := newTraced(t)
@@ -242,10 +242,10 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTraceBounds checks that events beyond the size of a ring replace the oldest and are counted,
+// TestAFullTraceReplacesItsOldestEvents checks that events beyond the size of a ring replace the oldest and are counted,
 // and that a function has one trace at a time, limited to a queue pair if asked for, and none after
 // it ended.
-func TestTraceBounds(t *testing.T) {
+func TestAFullTraceReplacesItsOldestEvents(t *testing.T) {
 	x := newTraced(t)
 	a, b := x.ends[0], x.ends[1]
 	s, id := x.v.shardOf(a.fn), a.fn.ID
@@ -304,8 +304,8 @@ func TestTraceBounds(t *testing.T) {
 	}
 }
 
-// TestTraceDatagrams traces both sides of a datagram, over a link.
-func TestTraceDatagrams(t *testing.T) {
+// TestATraceShowsBothSidesOfADatagram traces both sides of a datagram, over a link.
+func TestATraceShowsBothSidesOfADatagram(t *testing.T) {
 	x := newTraced(t)
 	a, b := x.ends[0], x.ends[1]
 	for _, d := range x.ends {
@@ -327,9 +327,9 @@ func TestTraceDatagrams(t *testing.T) {
 	x.want(1, start, "falcon UD SEND Only 100 bytes, 1 packets, success: received 50000 opened 50001 delivered 50002 cqe_written 50003 acked 50004")
 }
 
-// TestTraceOpen checks that a request that does not end is written at the end of the trace, with
+// TestAnUnfinishedRequestIsInTheTrace checks that a request that does not end is written at the end of the trace, with
 // the steps so far: a SEND without a receive at the peer.
-func TestTraceOpen(t *testing.T) {
+func TestAnUnfinishedRequestIsInTheTrace(t *testing.T) {
 	x := newTraced(t)
 	start := x.v.now
 	x.ends[0].send(abi.OpSend, 0, 100, x.ends[1], 0)
@@ -432,7 +432,7 @@ var roceTraceCases = []struct {
 	},
 }
 
-// TestTraceRoCE is TestTrace over RoCEv2.
+// TestTraceRoCE is TestATraceHasEveryStepInOrder over RoCEv2.
 func TestTraceRoCE(t *testing.T) {
 	for _, c := range roceTraceCases {
 		for _, inside := range []bool{false, true} {

@@ -86,10 +86,10 @@ func (d *driver) setPath(p abi.ModifyQP) {
 	d.must(abi.AdminOpModifyQP, &p)
 }
 
-// TestPathHeaders sends by queue pairs with a path, connected by number and by service, and by
+// TestPacketsHaveTheHeadersOfTheirPath sends by queue pairs with a path, connected by number and by service, and by
 // address handles: DSCP is in both headers, ECN belongs to the network, hop limit and flow label
 // are in the inner header, and the flow label selects the source port. (DEV-946, DEV-947)
-func TestPathHeaders(t *testing.T) {
+func TestPacketsHaveTheHeadersOfTheirPath(t *testing.T) {
 	for _, inner := range []int{4, 6} {
 		for _, how := range []string{"wired", "connected", "datagrams"} {
 			t.Run(fmt.Sprintf("%s, IPv%d", how, inner), func(t *testing.T) {
@@ -158,8 +158,8 @@ func TestPathHeaders(t *testing.T) {
 	}
 }
 
-// TestOuterClass checks that the outer class has the DSCP of the inner one, and ECT(0).
-func TestOuterClass(t *testing.T) {
+// TestTheOuterClassHasTheInnerDSCP checks that the outer class has the DSCP of the inner one, and ECT(0).
+func TestTheOuterClassHasTheInnerDSCP(t *testing.T) {
 	for class, want := range map[uint8]uint8{0: 2, 0xff: 0xfe, 0xb9: 0xba, 0x03: 2, 0x40: 0x42} {
 		if got := outerClass(&conn.Slot{Inner: underlay.Inner{Class: class}}); got != want {
 			t.Errorf("%#x: %#x, want %#x", class, got, want)
@@ -181,10 +181,10 @@ func TestFrameHasRoomForAnyPacket(t *testing.T) {
 	}
 }
 
-// TestWeights checks that of two VFs that keep the NIC busy each gets its share by weight, from the
+// TestBusyVFsShareByWeight checks that of two VFs that keep the NIC busy each gets its share by weight, from the
 // start and after changes by the operator. When credits of the NIC are short the shares are less
 // exact, but none is left without.
-func TestWeights(t *testing.T) {
+func TestBusyVFsShareByWeight(t *testing.T) {
 	t.Run("unlimited", func(t *testing.T) { testWeights(t, 65536, 0.15) })
 	t.Run("limited", func(t *testing.T) { testWeights(t, 64, 0.3) })
 }

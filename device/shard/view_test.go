@@ -86,9 +86,9 @@ func (d *driver) counters() (list []uint64) {
 	}
 }
 
-// TestCounters checks that a function's counters count its own operations, in both directions, and
+// TestAFunctionCountsItsOwnOperationsOnly checks that a function's counters count its own operations, in both directions, and
 // no other function's (DEV-315).
-func TestCounters(t *testing.T) {
+func TestAFunctionCountsItsOwnOperationsOnly(t *testing.T) {
 	v := newVirtual(t, 5, wire100us)
 	a, b := pair(v)
 	const size = 100_000

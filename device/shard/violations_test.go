@@ -251,10 +251,10 @@ func overflow(o *offender, to *driver) {
 	}
 }
 
-// TestViolations breaks every clause for drivers that a device can check, each on a fresh NIC: the
+// TestEveryBrokenClauseIsRecordedOnce breaks every clause for drivers that a device can check, each on a fresh NIC: the
 // violation is kept once with the clause, its place and the bytes, the driver reads the same as the
 // operator, and no other function has any. (DEV-105)
-func TestViolations(t *testing.T) {
+func TestEveryBrokenClauseIsRecordedOnce(t *testing.T) {
 	text, err := os.ReadFile("../../docs/abi/index.md")
 	if err != nil {
 		t.Fatal(err)
@@ -344,9 +344,9 @@ func (o *offender) readsThem(t *testing.T) {
 	}
 }
 
-// TestEvidence checks that a violation shows what was wrong and where: the command's index, and the
+// TestAViolationShowsWhatWasWrong checks that a violation shows what was wrong and where: the command's index, and the
 // wrong address or the command's own bytes.
-func TestEvidence(t *testing.T) {
+func TestAViolationShowsWhatWasWrong(t *testing.T) {
 	const outside = 1 << 50
 	for _, tt := range []struct {
 		clause abi.Clause
@@ -478,9 +478,9 @@ func TestReceiveTooLong(t *testing.T) {
 	}
 }
 
-// TestForbiddenAccess checks that registers can be read and written only by their access mode, and
+// TestEachForbiddenAccessIsAViolation checks that registers can be read and written only by their access mode, and
 // with no more bits than they have (DRV-306, DRV-102).
-func TestForbiddenAccess(t *testing.T) {
+func TestEachForbiddenAccessIsAViolation(t *testing.T) {
 	for i := range abi.Registers {
 		r := &abi.Registers[i]
 		v := newVirtual(t, 1, wire100us)
@@ -508,9 +508,9 @@ func TestForbiddenAccess(t *testing.T) {
 	}
 }
 
-// TestReservedBytes checks that a strict NIC finds every place where bytes have to be zero
+// TestAStrictNICFindsBytesThatMustBeZero checks that a strict NIC finds every place where bytes have to be zero
 // (DRV-102, DRV-301, DRV-601), and that a NIC that is not strict does not look. (DEV-102)
-func TestReservedBytes(t *testing.T) {
+func TestAStrictNICFindsBytesThatMustBeZero(t *testing.T) {
 	for _, tt := range []struct {
 		clause abi.Clause
 		ring   abi.Ring

@@ -58,9 +58,9 @@ func wiredBy(v *virtual, a, b *driver, of, to [16]byte, pause bool) {
 	b.toRTS()
 }
 
-// TestWired connects queue pairs by number and GID, with either side first and however late the
+// TestQueuePairsConnectByNumberAndGID connects queue pairs by number and GID, with either side first and however late the
 // other is. (DEV-910)
-func TestWired(t *testing.T) { eachShards(t, testWired) }
+func TestQueuePairsConnectByNumberAndGID(t *testing.T) { eachShards(t, testWired) }
 
 func testWired(t *testing.T) {
 	eachDistance(t, func(t *testing.T) {
@@ -110,9 +110,9 @@ func testWiredToItself(t *testing.T) {
 	settled(t, v)
 }
 
-// TestWiredAlone checks that without a peer, or with one that names another, nothing happens until
+// TestWorkWithoutAPeerFailsAfterATime checks that without a peer, or with one that names another, nothing happens until
 // there is work; that work then fails after a time, with an event that says why.
-func TestWiredAlone(t *testing.T) { eachShards(t, testWiredAlone) }
+func TestWorkWithoutAPeerFailsAfterATime(t *testing.T) { eachShards(t, testWiredAlone) }
 
 func testWiredAlone(t *testing.T) {
 	for name, other := range map[string]func(a, b *driver){
@@ -186,9 +186,9 @@ func testWiredPeerLeaves(t *testing.T) {
 	}
 }
 
-// TestReservedServices checks that a driver can neither listen on the NICs' own services nor
+// TestDriversCannotUseTheNICsOwnServices checks that a driver can neither listen on the NICs' own services nor
 // connect to them, and cannot use the IDs of their connections. (DEV-911)
-func TestReservedServices(t *testing.T) {
+func TestDriversCannotUseTheNICsOwnServices(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := drivers(v)
 	for _, service := range []uint64{abi.FirstReservedService, ^uint64(0)} {
@@ -219,10 +219,10 @@ func TestReservedServices(t *testing.T) {
 	exchange(t, a, b, 100)
 }
 
-// TestHostileWiring lets the other NIC ask for connections of queue pairs as it likes: with numbers
+// TestWiringRequestsOfAHostilePeerAreBounded lets the other NIC ask for connections of queue pairs as it likes: with numbers
 // that do not exist, for queue pairs that name another peer, with nonsense, and for any number of
 // links. What is held is bounded and is released by itself, and honest pairs still find each other.
-func TestHostileWiring(t *testing.T) {
+func TestWiringRequestsOfAHostilePeerAreBounded(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
 	a, b := drivers(v)
 	from, r := v.shards[0], rand.New(rand.NewPCG(4, 5))

@@ -69,9 +69,9 @@ func run(t *testing.T, code []uint64, frame []byte) uint64 {
 	return 0
 }
 
-// TestProgramSteers: each sealed frame goes to the queue of its shard, in every encapsulation. All
+// TestTheProgramSteersFramesToTheirShard: each sealed frame goes to the queue of its shard, in every encapsulation. All
 // other frames, and truncated ones, go to the first queue.
-func TestProgramSteers(t *testing.T) {
+func TestTheProgramSteersFramesToTheirShard(t *testing.T) {
 	for _, transport := range []bool{false, true} {
 		for _, shards := range []int{1, 3, 16} {
 			code := steering.Program(transport, shards)

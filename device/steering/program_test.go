@@ -64,9 +64,9 @@ func gateway(spi uint32) []byte {
 	return append((&psp.Header{NextHeader: psp.NextHeaderIPv4, CryptOffset: 2, HasVC: true, SPI: spi}).Append(nil), make([]byte, 60)...)
 }
 
-// TestKernelSteers: the kernel puts every kind of frame into the queue of its shard, as this
+// TestTheKernelSteersFramesToTheirShard: the kernel puts every kind of frame into the queue of its shard, as this
 // program's own reading of the CID says.
-func TestKernelSteers(t *testing.T) {
+func TestTheKernelSteersFramesToTheirShard(t *testing.T) {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
 			t.Fatal(err)

@@ -36,9 +36,9 @@ func tuntap(t *testing.T, name string) *netlink.Tuntap {
 	return d
 }
 
-// TestRemovedFunction: a function's kept device stays when it is closed, and disappears when it is
+// TestAFunctionsKeptDeviceStaysUntilRemoved: a function's kept device stays when it is closed, and disappears when it is
 // removed.
-func TestRemovedFunction(t *testing.T) {
+func TestAFunctionsKeptDeviceStaysUntilRemoved(t *testing.T) {
 	withTAPs(t, func() {
 		s := &shelf{kept: map[string][]int{}}
 		cfg := FunctionConfig{Name: "fn0", MAC: [6]byte{2, 0, 0, 0, 0, 7}, MTU: 1500, Keeper: s}

@@ -37,7 +37,7 @@ var functionMAC = [6]byte{2, 0, 0, 0, 0, 7}
 
 // A frame with offload reaches the kernel whole, and a frame from the kernel comes with its
 // offload.
-func TestFunctionOffloads(t *testing.T) {
+func TestOffloadsPassToAndFromTheKernel(t *testing.T) {
 	withFunction(t, tap.FunctionConfig{Name: "fn0", MAC: functionMAC, MTU: 1432, Segs: 44}, func(p *tap.Function) {
 		link, err := netlink.LinkByName("fn0")
 		if err != nil {
@@ -96,7 +96,7 @@ func TestFunctionOffloads(t *testing.T) {
 }
 
 // The carrier follows SetLink, and the device disappears with the port.
-func TestFunctionLifecycle(t *testing.T) {
+func TestAFunctionsDeviceFollowsItsPort(t *testing.T) {
 	withFunction(t, tap.FunctionConfig{Name: "fn1", MAC: functionMAC, MTU: 9000}, func(p *tap.Function) {
 		for _, up := range []bool{false, true} {
 			if err := p.SetLink(up); err != nil {

@@ -18,7 +18,7 @@ func super(payload, segment int) (vnetHeader, []byte) {
 	return parseVnetHeader(vnet[:]), f
 }
 
-func TestInspect(t *testing.T) {
+func TestOnlyWellFormedSuperframesAreAccepted(t *testing.T) {
 	const mtu = 1500
 	for name, tc := range map[string]struct {
 		change func(h *vnetHeader, f []byte) []byte

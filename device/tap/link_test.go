@@ -37,9 +37,9 @@ func TestMissingKernelFileIsNoError(t *testing.T) {
 	})
 }
 
-// TestRetry: a request whose answer was interrupted is repeated, a limited number of times. Any
+// TestAnInterruptedRequestIsRepeated: a request whose answer was interrupted is repeated, a limited number of times. Any
 // other result is returned.
-func TestRetry(t *testing.T) {
+func TestAnInterruptedRequestIsRepeated(t *testing.T) {
 	other := errors.New("other")
 	for _, tc := range []struct {
 		interrupted int

@@ -14,8 +14,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// TestOpenLimits: the least and the largest valid settings are accepted, others are not.
-func TestOpenLimits(t *testing.T) {
+// TestTheLeastAndLargestSettingsAreAccepted: the least and the largest valid settings are accepted, others are not.
+func TestTheLeastAndLargestSettingsAreAccepted(t *testing.T) {
 	withTAPs(t, func() {
 		for name, tc := range map[string]struct {
 			cfg Config
@@ -139,9 +139,9 @@ func (s *shelf) Forget(name string) (err error) {
 	return err
 }
 
-// TestKeptDevice: a kept device outlives its port, and the next port of the same kind takes it
+// TestTheNextPortTakesAKeptDeviceOver: a kept device outlives its port, and the next port of the same kind takes it
 // over; a port of another kind does not.
-func TestKeptDevice(t *testing.T) {
+func TestTheNextPortTakesAKeptDeviceOver(t *testing.T) {
 	for _, queues := range []int{1, 3} {
 		withTAPs(t, func() {
 			s := &shelf{kept: map[string][]int{}}
@@ -256,9 +256,9 @@ func TestPortWorksWithoutRefusedOffloads(t *testing.T) {
 	}
 }
 
-// TestQueues: the kernel spreads flows over the queues, Read takes from all of them, and each flow
+// TestFlowsOverSeveralQueuesStayInOrder: the kernel spreads flows over the queues, Read takes from all of them, and each flow
 // arrives in order.
-func TestQueues(t *testing.T) {
+func TestFlowsOverSeveralQueuesStayInOrder(t *testing.T) {
 	if _, err := os.Stat(tunDevice); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") == "1" {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 )
 
 // A persistent device of a port keeps changes that others made to it; another device disappears.
-func TestFunctionPersists(t *testing.T) {
+func TestAPersistentDeviceKeepsOthersChanges(t *testing.T) {
 	requireTUN(t)
 	netns.Run(t, func() {
 		box, err := netns.NewSpace()

@@ -2,7 +2,7 @@ package tap
 
 import "testing"
 
-func TestQueue(t *testing.T) {
+func TestAQueueGivesFramesInOrder(t *testing.T) {
 	q := NewQueue(4, 8)
 	add := func(v byte) bool {
 		b := q.Slot()

@@ -58,9 +58,9 @@ func TestRunsAreOfOneFlow(t *testing.T) {
 	}
 }
 
-// TestRunEnds: a superframe ends at its limit of datagrams and of bytes, after a shorter datagram,
+// TestASuperframeEndsAtALimitOrAnotherLength: a superframe ends at its limit of datagrams and of bytes, after a shorter datagram,
 // and before a longer or empty one. It is open if the list ends first.
-func TestRunEnds(t *testing.T) {
+func TestASuperframeEndsAtALimitOrAnotherLength(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		_, headers := plain(v6, 0)
 		room := ethernetLen + maxPacket - headers // for payloads
@@ -115,9 +115,9 @@ func TestNoRunOfShortFrames(t *testing.T) {
 	}
 }
 
-// TestHeaderChecksums: the IPv4 header checksums of a superframe, and of the frames cut from it,
+// TestIPv4ChecksumsAreValidForAnyContents: the IPv4 header checksums of a superframe, and of the frames cut from it,
 // are valid for any contents (RFC 1071).
-func TestHeaderChecksums(t *testing.T) {
+func TestIPv4ChecksumsAreValidForAnyContents(t *testing.T) {
 	first, headers := plain(false, 10)
 	first[ethernetLen+8] = 255
 	whole := make([]byte, headers+20)

@@ -41,9 +41,9 @@ func onSockets(t *testing.T, mtu, queues int, dev opened) (p *uplink, far []int)
 	return p, far
 }
 
-// TestLengthsWritten: frames from the shortest to the longest are sent, others are dropped. If a
+// TestOnlyFramesOfValidLengthAreSent: frames from the shortest to the longest are sent, others are dropped. If a
 // frame finds no room, it waits with those behind it.
-func TestLengthsWritten(t *testing.T) {
+func TestOnlyFramesOfValidLengthAreSent(t *testing.T) {
 	p, far := onSockets(t, 1500, 1, opened{header: vnetHeaderLen})
 	var list [][]byte
 	for _, n := range []int{13, 14, 1518, 1519} {
@@ -71,9 +71,9 @@ func TestLengthsWritten(t *testing.T) {
 	}
 }
 
-// TestLengthsAccepted: frames from the shortest to the longest are accepted, unless a short buffer
+// TestOnlyFramesOfValidLengthAreAccepted: frames from the shortest to the longest are accepted, unless a short buffer
 // may have cut them.
-func TestLengthsAccepted(t *testing.T) {
+func TestOnlyFramesOfValidLengthAreAccepted(t *testing.T) {
 	const mtu, longest = 1500, 1518
 	for _, tc := range []struct {
 		buf, size int
@@ -103,9 +103,9 @@ func TestLengthsAccepted(t *testing.T) {
 	}
 }
 
-// TestSuperframesAccepted: a port that has negotiated superframes accepts one, and counts its
+// TestSuperframesAreAcceptedIfNegotiated: a port that has negotiated superframes accepts one, and counts its
 // datagrams.
-func TestSuperframesAccepted(t *testing.T) {
+func TestSuperframesAreAcceptedIfNegotiated(t *testing.T) {
 	const headers = ethernetLen + ipv4Len + udpLen
 	for _, tc := range []struct {
 		payload, segment, datagrams int // 0: it is refused
@@ -140,9 +140,9 @@ func TestSuperframesAccepted(t *testing.T) {
 	}
 }
 
-// TestHeadersOf: only a whole, nonempty UDP datagram in one packet without options has headers that
+// TestOnlyWholeUDPDatagramsShareHeaders: only a whole, nonempty UDP datagram in one packet without options has headers that
 // others can share.
-func TestHeadersOf(t *testing.T) {
+func TestOnlyWholeUDPDatagramsShareHeaders(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		f, headers := plain(v6, 10)
 		at := func(i int, v byte) func(f []byte) []byte {
@@ -178,9 +178,9 @@ func TestHeadersOf(t *testing.T) {
 	}
 }
 
-// TestReadBurst: a Read ends when it has read a burst, from any queues, and the next Read returns
+// TestAReadEndsAfterABurst: a Read ends when it has read a burst, from any queues, and the next Read returns
 // the rest.
-func TestReadBurst(t *testing.T) {
+func TestAReadEndsAfterABurst(t *testing.T) {
 	const size, queues = readBurst / 4, 6
 	p, far := onSockets(t, size, queues, opened{})
 	for i, fd := range far {
@@ -241,9 +241,9 @@ func onSocket(t *testing.T) (f *Function, far int) {
 	return &Function{name: "none", fd: near, mtu: 1500, v: newVector(functionParts)}, far
 }
 
-// TestFunctionWrites: a frame's offload is written in front of it; a frame that is not taken is
+// TestAFramesOffloadIsWrittenBeforeIt: a frame's offload is written in front of it; a frame that is not taken is
 // counted.
-func TestFunctionWrites(t *testing.T) {
+func TestAFramesOffloadIsWrittenBeforeIt(t *testing.T) {
 	f, far := onSocket(t)
 	long, short := make([]byte, 200), make([]byte, 60)
 	for _, tc := range []struct {
@@ -299,8 +299,8 @@ func TestFunctionWrites(t *testing.T) {
 	}
 }
 
-// TestFunctionReads: a frame is read with its offload; one that is too short is counted.
-func TestFunctionReads(t *testing.T) {
+// TestAFrameIsReadWithItsOffload: a frame is read with its offload; one that is too short is counted.
+func TestAFrameIsReadWithItsOffload(t *testing.T) {
 	f, far := onSocket(t)
 	send := func(h vnetHeader, n int) {
 		b := make([]byte, vnetHeaderLen+n)
@@ -332,9 +332,9 @@ func TestFunctionReads(t *testing.T) {
 	}
 }
 
-// TestSuperframeChecksums: a superframe's UDP checksum is the sum of its pseudo header, which the
+// TestASuperframesChecksumIsOfItsPseudoHeader: a superframe's UDP checksum is the sum of its pseudo header, which the
 // kernel completes (RFC 768, RFC 8200 §8.1).
-func TestSuperframeChecksums(t *testing.T) {
+func TestASuperframesChecksumIsOfItsPseudoHeader(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		first, headers := plain(v6, 1000)
 		addrs := first[ethernetLen+12 : ethernetLen+20]

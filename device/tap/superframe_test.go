@@ -107,7 +107,7 @@ func arrived(t *testing.T, p tap.Uplink, n int) (payloads [][]byte, frames int) 
 
 // Runs of datagrams pass as superframes if both sides support them, and one by one if the reader does
 // not. In both cases every byte arrives, in order within its flow.
-func TestSuperframesCross(t *testing.T) {
+func TestEveryByteOfASuperframeArrivesInOrder(t *testing.T) {
 	requireTUN(t)
 	for name, tc := range map[string]struct {
 		sizes  []int
@@ -176,7 +176,7 @@ func TestSuperframesCross(t *testing.T) {
 }
 
 // If more is to come, a superframe that may grow stays with the caller; any other is sent.
-func TestSuperframesWait(t *testing.T) {
+func TestAGrowingSuperframeStaysWithTheCaller(t *testing.T) {
 	requireTUN(t)
 	for name, tc := range map[string]struct {
 		sizes []int
@@ -236,7 +236,7 @@ func needUSO(t testing.TB, p tap.Uplink) {
 
 // The limit found by probing is the kernel's: that many datagrams pass in one write. A device that
 // was up is not probed.
-func TestSuperframeLimit(t *testing.T) {
+func TestTheProbedLimitIsTheKernels(t *testing.T) {
 	requireTUN(t)
 	netns.Run(t, func() {
 		p := open(t, tap.Config{Name: "up1", Backend: superframes})
@@ -302,7 +302,7 @@ func TestSuperframesNoAllocations(t *testing.T) {
 }
 
 // The frames cut from a superframe are those it was made of.
-func TestCut(t *testing.T) {
+func TestCutGivesBackTheOriginalFrames(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		const segment, last = 1000, 10
 		var want [][]byte

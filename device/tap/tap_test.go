@@ -235,7 +235,7 @@ func TestConformanceDownAndDeleted(t *testing.T) {
 	})
 }
 
-func TestConformanceClose(t *testing.T) {
+func TestConformanceCloseEndsThePortAndItsDevice(t *testing.T) {
 	each(t, func(t *testing.T, backend string) {
 		p := open(t, tap.Config{Name: "up1", Backend: backend})
 		flags, err := unix.FcntlInt(uintptr(p.FD()), unix.F_GETFD, 0)
@@ -259,7 +259,7 @@ func TestConformanceClose(t *testing.T) {
 }
 
 // Links made by this package carry no traffic of the kernel's own.
-func TestConformanceQuiet(t *testing.T) {
+func TestConformanceTheKernelSendsNothingOfItsOwn(t *testing.T) {
 	each(t, func(t *testing.T, backend string) {
 		_, _, done := pair(t, backend, 0)
 		defer done()
@@ -285,7 +285,7 @@ func TestConformanceQuiet(t *testing.T) {
 	})
 }
 
-func TestConformanceRefusals(t *testing.T) {
+func TestConformanceAFailedOpenSaysWhyAndLeavesNothing(t *testing.T) {
 	each(t, func(t *testing.T, backend string) {
 		must(t, tap.NewBridge("br0", 0))
 		used := open(t, tap.Config{Name: "used", Backend: backend})
@@ -342,7 +342,7 @@ func persistent(t testing.TB, name string, mode netlink.TuntapMode, flags netlin
 }
 
 // An adopted device outlives its port, however it was made.
-func TestConformanceAdopt(t *testing.T) {
+func TestConformanceAnAdoptedDeviceOutlivesItsPort(t *testing.T) {
 	each(t, func(t *testing.T, backend string) {
 		for name, flags := range map[string]netlink.TuntapFlag{"plain0": netlink.TUNTAP_NO_PI, "vnet0": netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR} {
 			if backend == queued {
@@ -365,7 +365,7 @@ func TestConformanceAdopt(t *testing.T) {
 	})
 }
 
-func TestBridge(t *testing.T) {
+func TestABridgeIsMadeAndDeletedOnce(t *testing.T) {
 	netns.Run(t, func() {
 		must(t, tap.NewBridge("br0", 4000))
 		if err := tap.NewBridge("br0", 0); err == nil || !strings.Contains(err.Error(), "ip link del br0") {

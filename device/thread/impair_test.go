@@ -47,8 +47,8 @@ func arrivals(d *impaired, n int, gap vtime.Time) (got [][]byte) {
 	return got
 }
 
-// TestImpairReplays checks that the choices for the n-th packet do not depend on its time.
-func TestImpairReplays(t *testing.T) {
+// TestImpairmentsFollowTheSeedNotTheTime checks that the choices for the n-th packet do not depend on its time.
+func TestImpairmentsFollowTheSeedNotTheTime(t *testing.T) {
 	c := config.Impairment{Loss: 0.1, Duplicate: 0.1, Corrupt: 0.1, Seed: 7}
 	first := arrivals(newDirection(c), 2000, 1000)
 	if again := arrivals(newDirection(c), 2000, 77); !slices.EqualFunc(first, again, bytes.Equal) {
@@ -77,9 +77,9 @@ func c2(c config.Impairment) config.Impairment {
 	return c
 }
 
-// TestImpairSuperframe checks that each packet of a superframe is impaired like one that comes
+// TestEachPacketOfASuperframeIsImpairedAlone checks that each packet of a superframe is impaired like one that comes
 // alone.
-func TestImpairSuperframe(t *testing.T) {
+func TestEachPacketOfASuperframeIsImpairedAlone(t *testing.T) {
 	const segment, n = 100, 50
 	alone, joined := newDirection(config.Impairment{Loss: 0.3, Seed: 1}), newDirection(config.Impairment{Loss: 0.3, Seed: 1})
 	super := udpFrame(segment * n)
@@ -115,9 +115,9 @@ func udpFrame(payload int) []byte {
 	return f
 }
 
-// TestImpairBounded checks that packets that do not fit in the queue are lost, and that a queue
+// TestImpairedPacketsBeyondTheQueueAreLost checks that packets that do not fit in the queue are lost, and that a queue
 // that was full once allocates no more.
-func TestImpairBounded(t *testing.T) {
+func TestImpairedPacketsBeyondTheQueueAreLost(t *testing.T) {
 	d := newDirection(config.Impairment{Delay: time.Second, Queue: 100, Seed: 1})
 	for i := range 1000 {
 		d.take(0, numbered(i), 0)
@@ -201,9 +201,9 @@ func newThreadOn(t *testing.T, impair config.Impair) (*Thread, tap.Uplink, *int6
 	return l, far, now
 }
 
-// TestThreadImpairs checks that frames are delayed in both directions, and that packets under way
+// TestFramesAreDelayedInBothDirections checks that frames are delayed in both directions, and that packets under way
 // when the delay ends still arrive.
-func TestThreadImpairs(t *testing.T) {
+func TestFramesAreDelayedInBothDirections(t *testing.T) {
 	delay := config.NoImpairment()
 	delay.Delay = time.Millisecond
 	l, far, now := newThreadOn(t, config.Impair{RX: delay, TX: delay})

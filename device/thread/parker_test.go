@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestParker checks that each kind of event ends one wait and that wait reports whether it was
+// TestEveryKindOfEventEndsAWait checks that each kind of event ends one wait and that wait reports whether it was
 // input, and lists the descriptors that rang.
-func TestParker(t *testing.T) {
+func TestEveryKindOfEventEndsAWait(t *testing.T) {
 	p, err := newParker()
 	if err != nil {
 		t.Fatal(err)

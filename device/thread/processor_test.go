@@ -44,9 +44,9 @@ func TestMissingProcessorIsRefused(t *testing.T) {
 	}
 }
 
-// TestTimeSlice checks that a thread gets a short time slice, unless it has another policy than the
+// TestANormalThreadGetsAShortTimeSlice checks that a thread gets a short time slice, unless it has another policy than the
 // normal one.
-func TestTimeSlice(t *testing.T) {
+func TestANormalThreadGetsAShortTimeSlice(t *testing.T) {
 	slice := func(policy uint32) (before, after uint64) {
 		done := make(chan error)
 		go func() {

@@ -262,9 +262,9 @@ type pausedPorts struct {
 
 func (p *pausedPorts) Deadline() vtime.Time { return p.until }
 
-// TestDeadline checks that a thread sleeps until the shard, a port or a delayed packet is due, and
+// TestAThreadSleepsUntilWhatIsDueFirst checks that a thread sleeps until the shard, a port or a delayed packet is due, and
 // only a short time while a full or broken uplink has to be tried again.
-func TestDeadline(t *testing.T) {
+func TestAThreadSleepsUntilWhatIsDueFirst(t *testing.T) {
 	l, _, now := newThreadOn(t, config.Impair{RX: config.NoImpairment(), TX: config.NoImpairment()})
 	var log bytes.Buffer
 	shard, ports, up := &idle{vtime.Never}, &pausedPorts{until: vtime.Never}, &failingUplink{Uplink: l.Uplink}
@@ -371,9 +371,9 @@ func (s *stamped) Step(now vtime.Time, in *Input, out *Output) {
 	s.idle.Step(now, in, out)
 }
 
-// TestStamp checks that frames of the uplink get the time at which they were read, before any other
+// TestFramesAreStampedWhenTheyAreRead checks that frames of the uplink get the time at which they were read, before any other
 // work: Falcon's t2 and t4 must not include that (Falcon §10.1).
-func TestStamp(t *testing.T) {
+func TestFramesAreStampedWhenTheyAreRead(t *testing.T) {
 	l, far, now := newThreadOn(t, config.Impair{RX: config.NoImpairment(), TX: config.NoImpairment()})
 	s := &stamped{idle: &idle{vtime.Never}}
 	l.Shard, l.Ports, l.Uplink = s, &slowPorts{s.idle, now}, &slowUplink{l.Uplink, now}

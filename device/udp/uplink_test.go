@@ -355,8 +355,8 @@ func TestAClosedPortFails(t *testing.T) {
 	}
 }
 
-// TestCheck: an address must be the host's, and its interface must carry the MTU.
-func TestCheck(t *testing.T) {
+// TestListenAddressAndMTUMustFitTheHost: an address must be the host's, and its interface must carry the MTU.
+func TestListenAddressAndMTUMustFitTheHost(t *testing.T) {
 	for _, c := range []struct {
 		at   string
 		mtu  int

@@ -69,9 +69,9 @@ func TestDiscoveryIsChecked(t *testing.T) {
 	}
 }
 
-// TestAdvertisements: checks the effect of an advertisement on an entry in each state (RFC 4861
+// TestAnAdvertisementChangesAnEntryAsItsStateAllows: checks the effect of an advertisement on an entry in each state (RFC 4861
 // §7.2.5).
-func TestAdvertisements(t *testing.T) {
+func TestAnAdvertisementChangesAnEntryAsItsStateAllows(t *testing.T) {
 	const confirmed = 20 * second // by what comes then
 	for name, tc := range map[string]struct {
 		state state // before
@@ -115,9 +115,9 @@ func TestAdvertisements(t *testing.T) {
 	}
 }
 
-// TestOverhear: the stack learns from messages that another stack with the same addresses received;
+// TestOverheardMessagesAreLearntFromButNotAnswered: the stack learns from messages that another stack with the same addresses received;
 // that stack answers.
-func TestOverhear(t *testing.T) {
+func TestOverheardMessagesAreLearntFromButNotAnswered(t *testing.T) {
 	b, out := newStack(t, macB, "10.0.0.2/24"), make([]byte, 1514)
 	ask := arpFrame(broadcast, macC, arp{op: arpRequest, senderMAC: macC, senderIP: ipC.As4(), targetIP: ipB.As4()})
 	b.Overhear(0, ask)

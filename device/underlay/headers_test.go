@@ -8,7 +8,7 @@ import (
 )
 
 // A marked frame is delivered with CE and is otherwise unchanged.
-func TestMarkCE(t *testing.T) {
+func TestCEIsSetOnlyOnFramesThatAllowIt(t *testing.T) {
 	for _, net := range [][2]string{{"10.0.0.1/24", "10.0.0.2/24"}, {"fd00::1/64", "fd00::2/64"}} {
 		a, b := newStack4or6(t, macA, net[0]), newStack4or6(t, macB, net[1])
 		introduceTo(t, a, b, netip.MustParsePrefix(net[1]).Addr())
@@ -56,8 +56,8 @@ func introduceTo(t *testing.T, a, b *Stack, addr netip.Addr) {
 	pump(t, second, a, b)
 }
 
-// TestAdjust: after any word of a header has changed, adjust makes the checksum valid again.
-func TestAdjust(t *testing.T) {
+// TestAChecksumStaysValidWhenAWordChanges: after any word of a header has changed, adjust makes the checksum valid again.
+func TestAChecksumStaysValidWhenAWordChanges(t *testing.T) {
 	words := []uint16{0, 1, 0x7fff, 0x8000, 0xfffe, 0xffff, 0x4500, 0x1234}
 	sum := func(list ...uint16) uint16 {
 		s := uint32(0)

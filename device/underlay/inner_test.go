@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/checksum"
 )
 
-func TestInner(t *testing.T) {
+func TestTheInnerIPv4HeaderIsWrittenAndReadExactly(t *testing.T) {
 	want, _ := hex.DecodeString("450000500000400040fcb65ec0a80101c0a80102")
 	h := Inner{Src: netip.MustParseAddr("192.168.1.1"), Dst: netip.MustParseAddr("192.168.1.2")}
 	got := h.Append(nil, 60)
@@ -79,7 +79,7 @@ func TestSealedIsUDP(t *testing.T) {
 	}
 }
 
-func TestInner6(t *testing.T) {
+func TestTheInnerIPv6HeaderIsWrittenAndReadExactly(t *testing.T) {
 	h := Inner{Src: ip6A, Dst: ip6B, ECN: 2}
 	want, _ := hex.DecodeString("60200000" + "003c" + "fc40" + "fd000000000000000000000000000001" + "fd000000000000000000000000000002")
 	got := h.Append(nil, 60)
@@ -108,9 +108,9 @@ func TestInner6(t *testing.T) {
 	}
 }
 
-// TestInnerClass: Class gives the upper six bits, ECN the two lower ones. A TTL of 0 means the
+// TestTheInnerHeaderCarriesClassECNAndTTL: Class gives the upper six bits, ECN the two lower ones. A TTL of 0 means the
 // default.
-func TestInnerClass(t *testing.T) {
+func TestTheInnerHeaderCarriesClassECNAndTTL(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, tc := range []struct{ class, ecn, tos, ttl, left uint8 }{
 			{0, 0, 0, 0, 64},
@@ -135,8 +135,8 @@ func TestInnerClass(t *testing.T) {
 	}
 }
 
-// TestLongInner: a long packet, too, may not be followed by other bytes.
-func TestLongInner(t *testing.T) {
+// TestALongInnerPacketMayNotHaveTrailingBytes: a long packet, too, may not be followed by other bytes.
+func TestALongInnerPacketMayNotHaveTrailingBytes(t *testing.T) {
 	for _, h := range []Inner{{Src: ipA, Dst: ipB}, {Src: ip6A, Dst: ip6B}} {
 		b := append(h.Append(nil, 1000), make([]byte, 1000)...)
 		if _, packet, err := ParseInner(b); err != nil || len(packet) != 1000 {

@@ -125,7 +125,7 @@ func TestParkedGoInOrder(t *testing.T) {
 }
 
 // Resolve sends one request, and frames sent after the answer do not wait.
-func TestResolveAhead(t *testing.T) {
+func TestFramesForAResolvedNeighbourDoNotWait(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	out := make([]byte, 1514)
 	a.Resolve(0, sealedAt(ipA)) // our own: no route
@@ -222,7 +222,7 @@ func TestGatewayIsTheNextHop(t *testing.T) {
 }
 
 // Floods from outside stay within their bounds.
-func TestBounds(t *testing.T) {
+func TestFloodsFromOutsideStayWithinTheirBounds(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/8")
 	addr := func(i int) [4]byte { return [4]byte{10, 9, byte(i >> 8), byte(i)} }
 	for i := range 3 * maxNeighbours {
@@ -247,8 +247,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestUnusedNeighbour: an unused neighbour stays as long as its address was confirmed recently.
-func TestUnusedNeighbour(t *testing.T) {
+// TestAnUnusedNeighbourStaysWhileItWasConfirmedRecently: an unused neighbour stays as long as its address was confirmed recently.
+func TestAnUnusedNeighbourStaysWhileItWasConfirmedRecently(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	const now = 3600 * second
 	a.Resolve(now, sealedAt(ipB))
@@ -262,7 +262,7 @@ func TestUnusedNeighbour(t *testing.T) {
 }
 
 // Who is believed for a neighbour's address.
-func TestClaims(t *testing.T) {
+func TestAClaimAloneDoesNotTakeOverAnAddress(t *testing.T) {
 	const start = 10 * second
 	claim := func(a *Stack, now int64, mac MAC) Verdict {
 		_, v := a.Input(now, arpFrame(macA, mac, arp{op: arpReply, senderMAC: mac, senderIP: ipB.As4(), targetMAC: macA, targetIP: ipA.As4()}))
@@ -422,7 +422,7 @@ func TestClaims(t *testing.T) {
 }
 
 // A configured neighbour keeps its MAC, whatever is claimed, and is never asked for it.
-func TestStaticNeighbour(t *testing.T) {
+func TestAConfiguredNeighbourKeepsItsMAC(t *testing.T) {
 	for _, c := range []struct {
 		own  string
 		to   netip.Addr
@@ -475,9 +475,9 @@ func TestStaticNeighbour(t *testing.T) {
 	}
 }
 
-// TestTwoRivals: two hosts that claim one address are tried alternately, ten times in all, and
+// TestTwoRivalsForAnAddressAreTriedAlternately: two hosts that claim one address are tried alternately, ten times in all, and
 // then the address is requested from all again.
-func TestTwoRivals(t *testing.T) {
+func TestTwoRivalsForAnAddressAreTriedAlternately(t *testing.T) {
 	const start = 10 * second
 	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
 	introduce(t, start, a, b)

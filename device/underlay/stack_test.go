@@ -129,7 +129,7 @@ func TestOutputMatchesGopacket(t *testing.T) {
 }
 
 // The vector of falcon/psp/testdata/falcon.json as it arrives: IPv4 TTL 64, UDP 0xC123→1000, PSP.
-func TestInputGolden(t *testing.T) {
+func TestAGoldenPSPPacketIsDeliveredWhole(t *testing.T) {
 	ip, err := hex.DecodeString("4500008c000040004011265f0a0000010a000002c12303e800780000040106019a3456780000000012345678450000500000400040fcb65ec0a80101c0a80102" +
 		"1000abcdb2b992be3a0febd3408b1edac881afe038a9daed7fd40edfbef0e060f2ef205b7d061f455bc45149b0dd0d5ce9e77470ae651900548ed8716feddd79cc872dd1a36ecbbca8453daa")
 	if err != nil {
@@ -154,9 +154,9 @@ func TestInputGolden(t *testing.T) {
 	}
 }
 
-// TestPriorityTags: Untag removes a priority tag from a frame, and leaves a frame of a VLAN
+// TestUntagRemovesPriorityTagsOnly: Untag removes a priority tag from a frame, and leaves a frame of a VLAN
 // unchanged.
-func TestPriorityTags(t *testing.T) {
+func TestUntagRemovesPriorityTagsOnly(t *testing.T) {
 	frame := make([]byte, 60)
 	for i := range frame {
 		frame[i] = byte(i)
@@ -186,7 +186,7 @@ func TestPriorityTags(t *testing.T) {
 	}
 }
 
-func TestInputDrops(t *testing.T) {
+func TestBadFramesAreDroppedForTheRightReason(t *testing.T) {
 	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
 	introduce(t, 0, a, b)
 	fix := func(f []byte) {
@@ -252,7 +252,7 @@ func TestIPOptionsAreSkipped(t *testing.T) {
 	}
 }
 
-func TestOutputDrops(t *testing.T) {
+func TestPacketsThatCannotBeSentAreDropped(t *testing.T) {
 	a := newStack(t, macA, "10.0.0.1/24")
 	big := make([]byte, 2000)
 	for _, tc := range []struct {
@@ -283,7 +283,7 @@ func TestOutputDrops(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestAnInvalidConfigurationIsRefused(t *testing.T) {
 	good := Config{MAC: macA, Addr: netip.MustParsePrefix("10.0.0.1/24"), MTU: 1500}
 	for name, edit := range map[string]func(*Config){
 		"group MAC":       func(c *Config) { c.MAC[0] = 1 },
@@ -353,9 +353,9 @@ func FuzzInput(f *testing.F) {
 	})
 }
 
-// TestConfigLimits: the least and the largest MTU are accepted, and any valid host address of
+// TestValuesAtTheLimitsOfAConfigurationAreAccepted: the least and the largest MTU are accepted, and any valid host address of
 // the subnet is accepted as a neighbour.
-func TestConfigLimits(t *testing.T) {
+func TestValuesAtTheLimitsOfAConfigurationAreAccepted(t *testing.T) {
 	with := func(prefix string, neighbours ...Neighbour) Config {
 		return Config{Addr: netip.MustParsePrefix(prefix), MTU: 1500, Neighbours: neighbours}
 	}
@@ -381,9 +381,9 @@ func TestConfigLimits(t *testing.T) {
 	}
 }
 
-// TestShortFrames: a datagram may be empty, and a packet may end with its header. Frames for
+// TestADatagramNeedsAWholeHeaderButNoPayload: a datagram may be empty, and a packet may end with its header. Frames for
 // another host are ignored.
-func TestShortFrames(t *testing.T) {
+func TestADatagramNeedsAWholeHeaderButNoPayload(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		own, headroom, ip, proto := "10.0.0.2/24", Headroom, ipv4Len, ethLen+9
 		from, to := ipA, ipB

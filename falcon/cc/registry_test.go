@@ -64,8 +64,8 @@ func TestEachParameterHasAKey(t *testing.T) {
 	}
 }
 
-// TestLargestWindow: a window that the state's fixed point does not hold is refused.
-func TestLargestWindow(t *testing.T) {
+// TestAWindowTooLargeForItsFieldIsRefused: a window that the state's fixed point does not hold is refused.
+func TestAWindowTooLargeForItsFieldIsRefused(t *testing.T) {
 	d, _ := Lookup(Default)
 	for _, k := range d.Parameters(Software).Keys() {
 		if k.Name != "initial_fcwnd" && k.Name != "max_fcwnd" {

@@ -117,7 +117,7 @@ func samples() map[string]Message {
 	}
 }
 
-func TestGolden(t *testing.T) {
+func TestMessagesAreThoseOfTheGoldenBytes(t *testing.T) {
 	text, err := os.ReadFile("testdata/messages.hex")
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func TestEveryTruncation(t *testing.T) {
+func TestAMessageOfTheWrongLengthIsRefused(t *testing.T) {
 	for name, m := range samples() {
 		whole := Encode(m)
 		for n := range len(whole) {
@@ -175,7 +175,7 @@ func TestEveryTruncation(t *testing.T) {
 	}
 }
 
-func TestRefusedValues(t *testing.T) {
+func TestAMessageWithAnInvalidValueIsRefused(t *testing.T) {
 	req := func(f func(*REQ)) []byte {
 		m := *samples()["req"].(*REQ)
 		f(&m)

@@ -38,7 +38,7 @@ func answers(t *testing.T, n *node, msg []byte) (got []Message) {
 	return got
 }
 
-func TestRefusedRequests(t *testing.T) {
+func TestRefusedRequestsAreAnsweredCountedAndForgotten(t *testing.T) {
 	_, _, b := two(t, func(c *Config) { c.Backlog = 3 }) // two for one source, one free for another
 	for name, tt := range map[string]struct {
 		change func(*REQ)
@@ -78,7 +78,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-func TestDuplicateREQ(t *testing.T) {
+func TestARepeatedREQOpensNoSecondConnection(t *testing.T) {
 	_, _, b := two(t, nil)
 	for range 3 {
 		if got := answers(t, b, reqTo(nil)); got != nil {

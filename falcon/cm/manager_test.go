@@ -105,7 +105,7 @@ func TestEstablishAndDisconnect(t *testing.T) {
 	wantEmpty(t, w)
 }
 
-func TestSimultaneousDisconnect(t *testing.T) {
+func TestBothSidesMayDisconnectAtOnce(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, idb := establish(t, w, a, b)
 	if err := errors.Join(a.disconnect(ida), b.disconnect(idb)); err != nil {
@@ -119,7 +119,7 @@ func TestSimultaneousDisconnect(t *testing.T) {
 	}
 }
 
-func TestConnectErrors(t *testing.T) {
+func TestConnectTellsWhyItRefuses(t *testing.T) {
 	w, a, b := two(t, func(c *Config) { c.MaxPerFunction = 2 })
 	ok := ConnectRequest{Function: fnOf(1, 0), Tenant: 7, QPN: 1, SGID: gidOf(1, 0), DGID: gidOf(2, 0)}
 	for name, tt := range map[string]struct {
@@ -187,7 +187,7 @@ func TestResourcesAreReturnedWhenTheyRunOut(t *testing.T) {
 	}
 }
 
-func TestReject(t *testing.T) {
+func TestARejectionReachesTheRequesterWithItsReason(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, _ := a.connect(0, 2, 0, 1)
 	w.settle()
@@ -265,7 +265,7 @@ func TestListenerNeverAnswers(t *testing.T) {
 	wantEmpty(t, w)
 }
 
-func TestFunctionGone(t *testing.T) {
+func TestAFunctionThatGoesEndsItsConnections(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, idb := establish(t, w, a, b)
 	pend, _ := a.connect(1, 2, 0, 1)
@@ -286,7 +286,7 @@ func TestFunctionGone(t *testing.T) {
 	}
 }
 
-func TestListeners(t *testing.T) {
+func TestAFunctionsListenersAreUniqueAndLimited(t *testing.T) {
 	_, a, _ := two(t, func(c *Config) { c.MaxListeners = 2 })
 	fn := fnOf(1, 0)
 	if err := errors.Join(a.m.Listen(fn, 1), a.m.Listen(fn, 2), a.m.Listen(fnOf(1, 1), 1)); err != nil {

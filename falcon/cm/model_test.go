@@ -7,10 +7,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestModel makes random calls in random order on two NICs whose functions connect to each other
+// TestBothNICsKeepTheSameViewWhateverHappens makes random calls in random order on two NICs whose functions connect to each other
 // and within their NIC, while their link breaks and their processes restart. After each run it
 // checks that both NICs have the same view and that nothing leaks. drain checks every output.
-func TestModel(t *testing.T) {
+func TestBothNICsKeepTheSameViewWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t.Fatalf)
 		hosts := []PeerID{1, 2}

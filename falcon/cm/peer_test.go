@@ -53,7 +53,7 @@ func TestEndedDuringAnOutage(t *testing.T) {
 	wantEmpty(t, w)
 }
 
-func TestPeerRestart(t *testing.T) {
+func TestAPeersRestartEndsItsConnections(t *testing.T) {
 	w, a, b := two(t, nil)
 	ida, _ := establish(t, w, a, b)
 	before := a.saGen[sealedBy(2, 0)]

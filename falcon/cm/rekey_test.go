@@ -100,7 +100,7 @@ func TestASAReplacedWhileConnectingIsUsed(t *testing.T) {
 	w.checkRest()
 }
 
-func TestRekeyRefused(t *testing.T) {
+func TestAnInvalidRekeyIsRefused(t *testing.T) {
 	w, a, b := linked(t)
 	good, _ := a.RxSA(sealedBy(2, 0))
 	for _, tc := range []struct {

@@ -6,7 +6,7 @@ import (
 )
 
 // Holders that take as much as they can get equal shares, and the next one finds room.
-func TestShares(t *testing.T) {
+func TestGreedyHoldersGetEqualSharesAndLeaveRoom(t *testing.T) {
 	for _, multiple := range []int{1, 3} {
 		for _, holders := range []int{1, 2, 3, 10, 190} {
 			s := Shares[int]{Size: 16384, Multiple: multiple}

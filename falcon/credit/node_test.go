@@ -161,7 +161,7 @@ func TestGuaranteeAboveOwnLimit(t *testing.T) {
 
 // Model: a NIC, two functions, four connections; every operation is checked against recomputation
 // from scratch.
-func TestTreeModel(t *testing.T) {
+func TestATreeOfCreditsEqualsItsSimpleModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		small := rapid.Custom(func(t *rapid.T) (c Cost) {
 			for i := range c {
@@ -336,7 +336,7 @@ func BenchmarkTakeReturn(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N), "credits/take_return_ns")
 }
 
-func TestPossible(t *testing.T) {
+func TestACostWithinAllLimitsIsPossible(t *testing.T) {
 	root := New(nil, all(10))
 	n := New(root, all(20))
 	c := all(10)
@@ -390,9 +390,9 @@ func TestHeadroomAndLevel(t *testing.T) {
 	check("limit lowered to nothing", a, 0, 31)
 }
 
-// TestStarvedAbove: a node takes nothing while one above it is starved. Each refusal is counted
+// TestANodeBelowAStarvedOneTakesNothing: a node takes nothing while one above it is starved. Each refusal is counted
 // once, where there was no room.
-func TestStarvedAbove(t *testing.T) {
+func TestANodeBelowAStarvedOneTakesNothing(t *testing.T) {
 	root := New(nil, all(1))
 	leaf := New(New(root, all(9)), all(9))
 	cost := all(1)
@@ -423,8 +423,8 @@ func TestStarvedAbove(t *testing.T) {
 	}
 }
 
-// TestRaisedGuarantee: only what a guarantee grows by must fit, up to the node's own limit.
-func TestRaisedGuarantee(t *testing.T) {
+// TestOnlyTheGrowthOfAGuaranteeMustFit: only what a guarantee grows by must fit, up to the node's own limit.
+func TestOnlyTheGrowthOfAGuaranteeMustFit(t *testing.T) {
 	root := New(nil, all(10))
 	n := New(root, all(7))
 	for _, g := range []uint32{4, 7} {

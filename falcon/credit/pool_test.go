@@ -41,10 +41,10 @@ func (g *grove) end() (nic, host Cost) {
 	return g.nic.Free(), g.host.Free()
 }
 
-// TestPoolModel: whatever one to four trees do, guarantees are available at once, all trees
+// TestTreesNeverHaveMoreThanTheirPool: whatever one to four trees do, guarantees are available at once, all trees
 // together never have more than the pool, no tree is refused available credit for long, and nothing
 // leaks.
-func TestPoolModel(t *testing.T) {
+func TestTreesNeverHaveMoreThanTheirPool(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const functions = 3
 		some := func(most uint32) *rapid.Generator[Cost] {
@@ -202,9 +202,9 @@ func TestPoolModel(t *testing.T) {
 	})
 }
 
-// TestPoolTurns: a tree that always takes again what it returns does not keep another from its
+// TestAGreedyTreeDoesNotStarveAnother: a tree that always takes again what it returns does not keep another from its
 // part.
-func TestPoolTurns(t *testing.T) {
+func TestAGreedyTreeDoesNotStarveAnother(t *testing.T) {
 	g := newGrove(all(16), all(16), 2, 1)
 	greedy, modest := g.functions[0][0], g.functions[1][0]
 	c := one(ReqPktTx, 1)
@@ -246,9 +246,9 @@ func TestPoolTurns(t *testing.T) {
 	}
 }
 
-// TestPoolWanted: a tree with more than its part leaves what another tree waits for, also within a
+// TestATreeLeavesWhatAnotherWaitsFor: a tree with more than its part leaves what another tree waits for, also within a
 // step, before it was asked for it; only of the counter that the other waits for.
-func TestPoolWanted(t *testing.T) {
+func TestATreeLeavesWhatAnotherWaitsFor(t *testing.T) {
 	g := newGrove(all(16), all(16), 2, 1)
 	greedy, modest := g.functions[0][0], g.functions[1][0]
 	c, other := one(ReqPktTx, 1), one(ReqBufTx, 1)
@@ -274,8 +274,8 @@ func TestPoolWanted(t *testing.T) {
 	}
 }
 
-// TestPoolLevel: what other trees have leased counts.
-func TestPoolLevel(t *testing.T) {
+// TestTheLevelCountsWhatOtherTreesLease: what other trees have leased counts.
+func TestTheLevelCountsWhatOtherTreesLease(t *testing.T) {
 	g := newGrove(all(64), all(64), 2, 1)
 	for range 32 {
 		g.functions[0][0].TakeOne(NetPktRx, false)
@@ -305,8 +305,8 @@ func TestPoolLevel(t *testing.T) {
 	}
 }
 
-// TestPoolConcurrent: trees of threads of their own neither share a credit nor lose one.
-func TestPoolConcurrent(t *testing.T) {
+// TestConcurrentTreesNeitherShareNorLoseCredits: trees of threads of their own neither share a credit nor lose one.
+func TestConcurrentTreesNeitherShareNorLoseCredits(t *testing.T) {
 	const limit, functions = 40, 3
 	g := newGrove(all(limit), all(limit), 4, functions)
 	for i := range g.trees {

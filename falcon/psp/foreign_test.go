@@ -41,10 +41,10 @@ var rustKeys = map[string][2]string{
 	"7857ffe": {"45dfab1f4f785cf1c44baf7380b602e6f85c0c69f47845ca44f4453c8ae4a504", "6ae25ef7d7e8d0a444e48770adf932ff1b752d30d68601e1fdec50e6c9df2787"},
 }
 
-// TestForeignCaptures: packets sealed by other implementations of PSP open here to their original
+// TestPacketsOfOtherImplementationsOpenAndSealAlike: packets sealed by other implementations of PSP open here to their original
 // clear text, and seal to the same bytes, in all modes and versions, with every crypt offset, with
 // and without payload. Packets that break the specification are refused, for that reason.
-func TestForeignCaptures(t *testing.T) {
+func TestPacketsOfOtherImplementationsOpenAndSealAlike(t *testing.T) {
 	refused := map[string]error{
 		"v4_encrypt_transport_crypt_off_128": ErrAuth, // a bit of the ICV was changed, to be found
 		"v6_encrypt_tunnel_crypt_off_256":    ErrAuth,

@@ -43,7 +43,7 @@ func TestCase109_GuardSPI(t *testing.T) {
 	}
 }
 
-func TestGuardRekey(t *testing.T) {
+func TestAGuardAcceptsThePreviousKeyUntilItRetires(t *testing.T) {
 	d := NewRxSADB(Master{}, 8, 1)
 	a := NewAssociation(AssociationConfig{SPI: 5, AnyPCID: true, Margin: 1})
 	g := a.Guard(0)
@@ -126,9 +126,9 @@ func TestCase110_GuardPCID(t *testing.T) {
 	}
 }
 
-// TestManyGuards: a change of an association holds for all its connections, with or without
+// TestAllConnectionsOfAnAssociationFollowItsChanges: a change of an association holds for all its connections, with or without
 // packets, and for those that open later.
-func TestManyGuards(t *testing.T) {
+func TestAllConnectionsOfAnAssociationFollowItsChanges(t *testing.T) {
 	a := NewAssociation(AssociationConfig{SPI: 5, AnyPCID: true, Margin: 1})
 	guards := []Guard{a.Guard(1e6), a.Guard(2e6)}
 	check := func(what string, i int, spi uint32, iv uint64, want error) {

@@ -45,7 +45,7 @@ func TestHeaderRoundTripAndTruncation(t *testing.T) {
 	})
 }
 
-func TestHeaderGolden(t *testing.T) {
+func TestAHeaderHasTheBytesOfTheSpecification(t *testing.T) {
 	for _, tc := range []struct {
 		hex string
 		h   Header
@@ -60,7 +60,7 @@ func TestHeaderGolden(t *testing.T) {
 	}
 }
 
-func TestHeaderRejects(t *testing.T) {
+func TestAMalformedHeaderIsRefused(t *testing.T) {
 	good := unhex(t, "110101019a34567800000000000000010000000000000000")
 	for name, edit := range map[string]func(b []byte){
 		"always-one bit":      func(b []byte) { b[3] &^= 1 },

@@ -24,7 +24,7 @@ func testMaster(t testing.TB) (m Master) {
 }
 
 // RFC 4493 §4 (AES-128) and NIST SP 800-38B D.3 (AES-256).
-func TestCMAC(t *testing.T) {
+func TestCMACMatchesThePublishedVectors(t *testing.T) {
 	msg := "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e5130c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710"
 	for _, tc := range []struct {
 		key  string
@@ -50,7 +50,7 @@ func TestCMAC(t *testing.T) {
 	}
 }
 
-func TestDeriveKey(t *testing.T) {
+func TestDerivedKeysMatchTheKnownOnes(t *testing.T) {
 	m := testMaster(t)
 	for _, tc := range []struct {
 		version uint8

@@ -23,9 +23,9 @@ func sealFor(t *testing.T, d *RxSADB, class Class, owner uint64, lane int) (spi 
 	return spi, sealed
 }
 
-// TestLanes: an SPI is of the lane it was asked for in either phase, and a packet of class gateway
+// TestAnSPIIsOfTheLaneAskedFor: an SPI is of the lane it was asked for in either phase, and a packet of class gateway
 // is opened in that lane alone, one of class Falcon in any.
-func TestLanes(t *testing.T) {
+func TestAnSPIIsOfTheLaneAskedFor(t *testing.T) {
 	const lanes = 3
 	d := NewRxSADB(testMaster(t), 100, lanes)
 	var open [lanes]*Opener
@@ -125,8 +125,8 @@ func TestGuardSamePhase(t *testing.T) {
 	}
 }
 
-// TestSealedLength: a buffer that holds the packet exactly is enough, one byte less is not.
-func TestSealedLength(t *testing.T) {
+// TestABufferOfExactlyThePacketIsEnough: a buffer that holds the packet exactly is enough, one byte less is not.
+func TestABufferOfExactlyThePacketIsEnough(t *testing.T) {
 	payload := make([]byte, 20)
 	for missing, want := range map[int]error{0: nil, 1: ErrBuffer} {
 		_, tx := pair(t, 0, 2, true)

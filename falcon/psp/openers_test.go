@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestOpenersMeanwhile: Openers of several goroutines find every SPI that stays, and none that
+// TestOpenersFindWhatStaysWhileTheDatabaseChanges: Openers of several goroutines find every SPI that stays, and none that
 // ended before the look-up, while the database issues, forgets, rotates and grows.
-func TestOpenersMeanwhile(t *testing.T) {
+func TestOpenersFindWhatStaysWhileTheDatabaseChanges(t *testing.T) {
 	d := NewRxSADB(testMaster(t), 1<<16, 1)
 	stays, key, err := d.IssueTo(0, ClassFalcon, 7, 0)
 	if err != nil {

@@ -76,7 +76,7 @@ func TestReplayWindowModel(t *testing.T) {
 
 // The gateway class: counter IVs from 1 whatever the clock says, each accepted once, in any order
 // inside the window.
-func TestGatewayClass(t *testing.T) {
+func TestEachCounterIVOfAGatewayIsAcceptedOnce(t *testing.T) {
 	d := NewRxSADB(testMaster(t), 8, 1)
 	spi, key, err := d.Issue(0, ClassGateway)
 	if err != nil {

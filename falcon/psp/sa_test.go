@@ -90,7 +90,7 @@ func TestIVStrictlyIncreases(t *testing.T) {
 	})
 }
 
-func TestTxLimits(t *testing.T) {
+func TestAnSASealsNothingBeyondItsLimits(t *testing.T) {
 	b := make([]byte, 64)
 	_, tx := pair(t, 0, 1, false)
 	tx.limit = 3
@@ -133,7 +133,7 @@ func TestNewTxSARefuses(t *testing.T) {
 	}
 }
 
-func TestOpenErrors(t *testing.T) {
+func TestAnInvalidPacketIsNotOpened(t *testing.T) {
 	d, tx := pair(t, 0, 1, false)
 	open := d.Opener(0)
 	sealed := func() []byte {
@@ -168,7 +168,7 @@ func TestOpenErrors(t *testing.T) {
 
 // Issue, forget and rotate in any order: no SPI twice, phase bit of the current phase, validity by
 // generation.
-func TestSADBModel(t *testing.T) {
+func TestAnSPIIsUniqueAndEndsWithItsGeneration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := NewRxSADB(Master{}, 6, 1)
 		open := d.Opener(0)
@@ -229,7 +229,7 @@ func TestSADBModel(t *testing.T) {
 	})
 }
 
-func TestIssueExhausts(t *testing.T) {
+func TestSPIsRunOutUntilTheNextRotation(t *testing.T) {
 	d := NewRxSADB(Master{}, 8, 1)
 	d.next[0] = PhaseBit - 1
 	if spi, _, err := d.Issue(0, ClassFalcon); err != nil || spi != PhaseBit-1 {
@@ -300,7 +300,7 @@ func FuzzOpen(f *testing.F) {
 }
 
 // An SA that follows another never goes back before its IVs, even when the clock does.
-func TestFollow(t *testing.T) {
+func TestAnSAContinuesAfterTheIVsItFollows(t *testing.T) {
 	b := make([]byte, 64)
 	_, old := pair(t, 0, 1, false)
 	if _, err := old.Seal(5_000, 4, b, 20); err != nil {
@@ -322,7 +322,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-func TestRekeyDue(t *testing.T) {
+func TestARekeyIsDueAtHalfAnSAsLimits(t *testing.T) {
 	b := make([]byte, 64)
 	_, tx := pair(t, 0, 1, false)
 	tx.SetPacketLimit(1 << 60)
@@ -348,9 +348,9 @@ func TestRekeyDue(t *testing.T) {
 	}
 }
 
-// TestSealFrom: SealFrom gives the same packet as Seal, for each crypt offset, and does not change
+// TestSealFromMakesTheSamePacketAsSeal: SealFrom gives the same packet as Seal, for each crypt offset, and does not change
 // its payload.
-func TestSealFrom(t *testing.T) {
+func TestSealFromMakesTheSamePacketAsSeal(t *testing.T) {
 	for offset := range uint8(MaxCryptOffset + 1) {
 		_, tx := pair(t, 0, 0, true)
 		_, other := pair(t, 0, 0, true)

@@ -186,7 +186,7 @@ func TestCase111_FalconTunnelVectors(t *testing.T) {
 }
 
 // A packet published with scapy's PSP layer: its key is given, not derived.
-func TestScapyVector(t *testing.T) {
+func TestScapysPacketIsSealedToTheSameBytes(t *testing.T) {
 	want := unhex(t, "04010501112233440102030405060708450000250001000040117cc57f0000017f0000018e3e2b1345c76bf95cdac39b861762a0cfdffbbebbc6313a2b9de064759cdd71c9")
 	tx, err := NewTransportTxSA(VersionGCM128, 0x11223344, unhex(t, "ffeeddccbbaa99887766554433221100"), 5)
 	if err != nil {

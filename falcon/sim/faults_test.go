@@ -9,10 +9,10 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestFaults breaks links and closes connections in the middle of work, with short limits. Whatever
+// TestEveryTransactionCompletesOnceDespiteFaults breaks links and closes connections in the middle of work, with short limits. Whatever
 // happens, every transaction completes exactly once, in RSN order where promised, before EvClosed,
 // and nothing is left behind.
-func TestFaults(t *testing.T) {
+func TestEveryTransactionCompletesOnceDespiteFaults(t *testing.T) {
 	if *seedFlag != 0 {
 		runFaults(t, *seedFlag)
 		return
@@ -23,7 +23,7 @@ func TestFaults(t *testing.T) {
 	}
 	for seed := uint64(1); seed <= uint64(runs); seed++ {
 		if runFaults(t, seed); t.Failed() {
-			t.Fatalf("replay: go test ./falcon/sim -run 'TestFaults$' -seed %d", seed)
+			t.Fatalf("replay: go test ./falcon/sim -run 'TestEveryTransactionCompletesOnceDespiteFaults$' -seed %d", seed)
 		}
 	}
 }

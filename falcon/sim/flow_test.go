@@ -86,9 +86,9 @@ func TestOperationsArriveByTheClock(t *testing.T) {
 	}
 }
 
-// TestArrivals: gaps have the mean of the rate. Uniform gaps are all equal; of Poisson's, the share
+// TestArrivalsKeepTheirRateAndDistribution: gaps have the mean of the rate. Uniform gaps are all equal; of Poisson's, the share
 // above each time is correct.
-func TestArrivals(t *testing.T) {
+func TestArrivalsKeepTheirRateAndDistribution(t *testing.T) {
 	cfg := FlowConfig{Sizes: []int{1000, 3000}, Rate: 16e6} // a millisecond
 	uniform, firsts := newArrivals(&cfg, 5000, 1), map[float64]bool{}
 	for seed := range uint64(100) {
@@ -129,8 +129,8 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// TestQuantiles: a quantile is at least the exact one, and at most 1/256 above it.
-func TestQuantiles(t *testing.T) {
+// TestAQuantileIsAtMostSlightlyTooHigh: a quantile is at least the exact one, and at most 1/256 above it.
+func TestAQuantileIsAtMostSlightlyTooHigh(t *testing.T) {
 	c := completions{since: 1000}
 	var times []falcon.Time
 	rnd := uint64(1)

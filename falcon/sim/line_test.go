@@ -26,8 +26,8 @@ func pass(t *testing.T, frames int, edit func(*NetworkConfig)) (arrived []uint32
 	return arrived
 }
 
-// TestBurst: losses come in bursts, with the configured probabilities.
-func TestBurst(t *testing.T) {
+// TestLossesComeInConfiguredBursts: losses come in bursts, with the configured probabilities.
+func TestLossesComeInConfiguredBursts(t *testing.T) {
 	const frames = 200000
 	got := pass(t, frames, func(c *NetworkConfig) { c.Burst = Burst{Enter: 0.01, Leave: 0.1, Loss: 0.5} })
 	lost := frames - len(got)
@@ -54,7 +54,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-func TestDuplicate(t *testing.T) {
+func TestTheConfiguredShareOfFramesComesTwice(t *testing.T) {
 	const frames = 20000
 	got := pass(t, frames, func(c *NetworkConfig) { c.Duplicate = 0.1 })
 	if twice := len(got) - frames; twice < frames/12 || twice > frames/8 {
@@ -75,15 +75,15 @@ func TestDuplicatesAreNotSpurious(t *testing.T) {
 	}
 }
 
-func TestOutage(t *testing.T) {
+func TestFramesSentDuringAnOutageAreLost(t *testing.T) {
 	got := pass(t, 3000, func(c *NetworkConfig) { c.Outage, c.OutageEvery = 200e3, 1e6 })
 	if len(got) != 2400 {
 		t.Errorf("%d of 3000 frames of 3 ms came, want 2400: four fifths of each", len(got))
 	}
 }
 
-// TestLinks: each direction of each link has its own faults.
-func TestLinks(t *testing.T) {
+// TestEachDirectionOfALinkHasItsOwnFaults: each direction of each link has its own faults.
+func TestEachDirectionOfALinkHasItsOwnFaults(t *testing.T) {
 	n := network(t, func(c *NetworkConfig) {
 		c.Hosts, c.Loss = 4, 0.25
 		c.Links = []HostLinks{{Host: 1, Count: 2, Up: LinkConfig{Rate: 1e9, Delay: 5000}, Down: LinkConfig{Delay: 7000}}}

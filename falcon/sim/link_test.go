@@ -43,7 +43,7 @@ func flow(l *sim.Link, n int, gap falcon.Time) (out []arrival) {
 	return out
 }
 
-func TestLinkReplays(t *testing.T) {
+func TestALinkDecidesAlikeForTheSameSeed(t *testing.T) {
 	imp := sim.Impairment{Loss: 0.1, Duplicate: 0.1, Reorder: 0.1, ReorderDelay: 50, Corrupt: 0.1, Mark: 0.1, Delay: 10, Jitter: 20}
 	a, b := flow(sim.NewLink(7, imp), 500, 5), flow(sim.NewLink(7, imp), 500, 5)
 	if !slices.Equal(a, b) {
@@ -61,7 +61,7 @@ func TestLinkReplays(t *testing.T) {
 	}
 }
 
-func TestLinkImpairments(t *testing.T) {
+func TestALinkImpairsAsConfigured(t *testing.T) {
 	const n = 4000
 	share := func(what string, got uint64, want float64) {
 		t.Helper()

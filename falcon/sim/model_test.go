@@ -23,10 +23,10 @@ var (
 	drawFlag = flag.Bool("draw", false, "with -seed: log the packets of the model test as a sequence diagram")
 )
 
-// TestModel runs random transactions in both directions over a bad link and checks the results
-// against what the transport promises. A failure prints the seed; replay with -run TestModel -seed
+// TestTheTransportKeepsItsPromisesOverABadLink runs random transactions in both directions over a bad link and checks the results
+// against what the transport promises. A failure prints the seed; replay with -run TestTheTransportKeepsItsPromisesOverABadLink -seed
 // N.
-func TestModel(t *testing.T) {
+func TestTheTransportKeepsItsPromisesOverABadLink(t *testing.T) {
 	if *seedFlag != 0 {
 		runModel(t, *seedFlag)
 		return
@@ -37,14 +37,14 @@ func TestModel(t *testing.T) {
 	}
 	for seed := uint64(1); seed <= uint64(runs); seed++ {
 		if runModel(t, seed); t.Failed() {
-			t.Fatalf("replay: go test ./falcon/sim -run 'TestModel$' -seed %d", seed)
+			t.Fatalf("replay: go test ./falcon/sim -run 'TestTheTransportKeepsItsPromisesOverABadLink$' -seed %d", seed)
 		}
 	}
 }
 
-// TestModelSmall is TestModel with schedules of few transactions, thousands of them a second: most
+// TestShortSchedulesKeepTheTransportsPromises is TestTheTransportKeepsItsPromisesOverABadLink with schedules of few transactions, thousands of them a second: most
 // mistakes need few packets, and a short failing schedule can be read (-draw).
-func TestModelSmall(t *testing.T) {
+func TestShortSchedulesKeepTheTransportsPromises(t *testing.T) {
 	if *seedFlag != 0 {
 		runSmallModel(t, *seedFlag)
 		return
@@ -56,13 +56,13 @@ func TestModelSmall(t *testing.T) {
 	start := time.Now()
 	for seed := uint64(1); seed <= uint64(runs); seed++ {
 		if runSmallModel(t, seed); t.Failed() {
-			t.Fatalf("replay: go test ./falcon/sim -run 'TestModelSmall$' -seed %d -draw", seed)
+			t.Fatalf("replay: go test ./falcon/sim -run 'TestShortSchedulesKeepTheTransportsPromises$' -seed %d -draw", seed)
 		}
 	}
 	t.Logf("%d schedules, %.0f per second", runs, float64(runs)/time.Since(start).Seconds())
 }
 
-// TestModelPoolsOfOne is TestModelSmall with room for one transaction in every pool of both nodes:
+// TestModelPoolsOfOne is TestShortSchedulesKeepTheTransportsPromises with room for one transaction in every pool of both nodes:
 // pushes and pulls cross, and none may wait for another for ever (Falcon §8.2.1).
 func TestModelPoolsOfOne(t *testing.T) {
 	if *seedFlag != 0 {
@@ -80,9 +80,9 @@ func TestModelPoolsOfOne(t *testing.T) {
 	}
 }
 
-// TestLongModel runs random schedules of all kinds, of seeds that the others do not try, until
+// TestLongRandomSchedulesKeepTheTransportsPromises runs random schedules of all kinds, of seeds that the others do not try, until
 // VNIC_SIM_PACKETS packets were sent (make test-long PACKETS=…), and says how many there were.
-func TestLongModel(t *testing.T) {
+func TestLongRandomSchedulesKeepTheTransportsPromises(t *testing.T) {
 	want := uint64(1e5)
 	if s := os.Getenv("VNIC_SIM_PACKETS"); s != "" {
 		n, err := strconv.ParseFloat(s, 64) // also 1e9
@@ -94,7 +94,7 @@ func TestLongModel(t *testing.T) {
 	kinds := []struct {
 		test string
 		run  func(*testing.T, uint64) uint64
-	}{{"TestModel", runModel}, {"TestFaults", runFaults}, {"TestModelSmall", runSmallModel}, {"TestModelPoolsOfOne", runPoolsOfOne}}
+	}{{"TestTheTransportKeepsItsPromisesOverABadLink", runModel}, {"TestEveryTransactionCompletesOnceDespiteFaults", runFaults}, {"TestShortSchedulesKeepTheTransportsPromises", runSmallModel}, {"TestModelPoolsOfOne", runPoolsOfOne}}
 	var packets, violations atomic.Uint64
 	t.Run("schedules", func(t *testing.T) {
 		parts := runtime.GOMAXPROCS(0)

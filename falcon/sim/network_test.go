@@ -40,7 +40,7 @@ func frame(n *Network, f *flow, size int, psn uint32) *packet {
 	return p
 }
 
-func TestPortQueue(t *testing.T) {
+func TestAPortMarksThenDropsAsItsQueueFills(t *testing.T) {
 	// 1 Gbit/s: a frame of 1250 bytes takes 10 µs.
 	n := network(t, func(c *NetworkConfig) { c.Rate, c.Buffer, c.Mark = 1e9, 4*maxFrame, 2500 })
 	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
@@ -78,9 +78,9 @@ func TestPortQueue(t *testing.T) {
 	}
 }
 
-// TestReorderBound: a frame is overtaken by at most ReorderBy others, and some are overtaken by as
+// TestNoFrameIsOvertakenByMoreThanConfigured: a frame is overtaken by at most ReorderBy others, and some are overtaken by as
 // many.
-func TestReorderBound(t *testing.T) {
+func TestNoFrameIsOvertakenByMoreThanConfigured(t *testing.T) {
 	n := network(t, func(c *NetworkConfig) { c.Reorder, c.ReorderBy = 0.5, 2 })
 	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
 	h := n.Hosts[0]
@@ -116,9 +116,9 @@ func TestReorderBound(t *testing.T) {
 	}
 }
 
-// TestSpuriousCount: copies of what the receiver has are counted when they end, whether they arrive
+// TestCopiesOfReceivedPacketsCountAsSpurious: copies of what the receiver has are counted when they end, whether they arrive
 // or not.
-func TestSpuriousCount(t *testing.T) {
+func TestCopiesOfReceivedPacketsCountAsSpurious(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})
 	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9})
 	e := &f.from.history
@@ -131,8 +131,8 @@ func TestSpuriousCount(t *testing.T) {
 	}
 }
 
-// TestNetworkMeasures compares a run with numbers worked out by hand: operations one at a time.
-func TestNetworkMeasures(t *testing.T) {
+// TestMeasurementsMatchNumbersWorkedOutByHand compares a run with numbers worked out by hand: operations one at a time.
+func TestMeasurementsMatchNumbersWorkedOutByHand(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})
 	f := add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{4096}, Outstanding: 1})
 	n.Run(n.Now + 10e6)
@@ -164,7 +164,7 @@ func TestNetworkDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestScenarioErrors(t *testing.T) {
+func TestTheRefusalOfAScenarioNamesTheKey(t *testing.T) {
 	good := func() *Scenario {
 		return &Scenario{
 			Network: NetworkConfig{Hosts: 2, Rate: 1e9, RTT: 1000, Buffer: 1 << 20}, Profile: falcon.Hardware(),
@@ -214,7 +214,7 @@ func TestScenarioErrors(t *testing.T) {
 	}
 }
 
-func TestJain(t *testing.T) {
+func TestJainsIndexIsOneForEqualShares(t *testing.T) {
 	if Jain([]float64{2, 2, 2}) != 1 || Jain([]float64{1, 0, 0, 0}) != 0.25 || Jain(nil) != 0 {
 		t.Error("Jain's index")
 	}

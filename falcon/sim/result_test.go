@@ -79,8 +79,8 @@ func TestResultAddsUp(t *testing.T) {
 	}
 }
 
-// TestHostsDiffer: links with the same faults lose different packets, and the same ones each time.
-func TestHostsDiffer(t *testing.T) {
+// TestLinksWithTheSameFaultsLoseDifferentPackets: links with the same faults lose different packets, and the same ones each time.
+func TestLinksWithTheSameFaultsLoseDifferentPackets(t *testing.T) {
 	loses := func(seed uint64) (list [2][2]string) {
 		lossy := LinkConfig{Faults: Faults{Loss: 0.5}}
 		c := NetworkConfig{Hosts: 2, Rate: 1e9, Buffer: 1 << 20, Links: []HostLinks{{Count: 2, Up: lossy, Down: lossy}}}
@@ -115,8 +115,8 @@ func TestHostsDiffer(t *testing.T) {
 	}
 }
 
-// TestSentAgain: retransmissions after the warm-up are classified as the hosts count them.
-func TestSentAgain(t *testing.T) {
+// TestRetransmissionsAreCountedAsTheHostsCountThem: retransmissions after the warm-up are classified as the hosts count them.
+func TestRetransmissionsAreCountedAsTheHostsCountThem(t *testing.T) {
 	var early, timeouts uint64
 	for _, loss := range []float64{0, 0.05} {
 		s := small()
@@ -152,8 +152,8 @@ func TestSentAgain(t *testing.T) {
 	}
 }
 
-// TestFailedOperations: operations that fail before the end of the warm-up are not in the result.
-func TestFailedOperations(t *testing.T) {
+// TestFailuresDuringTheWarmUpDoNotCount: operations that fail before the end of the warm-up are not in the result.
+func TestFailuresDuringTheWarmUpDoNotCount(t *testing.T) {
 	s := small()
 	n, m := metered(t, &s)
 	n.flows[0].failed = 3

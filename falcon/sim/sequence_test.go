@@ -6,7 +6,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-func TestDescribe(t *testing.T) {
+func TestPacketsAreDescribedInWords(t *testing.T) {
 	if got := ones(300, wire.Bitmap128{Lo: 0b1011, Hi: 1}); got != "300-301 303 364" {
 		t.Errorf("bitmap: %q", got)
 	}

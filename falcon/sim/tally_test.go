@@ -6,9 +6,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/wire"
 )
 
-// TestTally: every packet with a PSN is counted in its window, as new or as sent again; a Resync
+// TestEachPacketIsCountedInItsWindow: every packet with a PSN is counted in its window, as new or as sent again; a Resync
 // belongs to the window of the packet that it replaces, and an acknowledgement to none.
-func TestTally(t *testing.T) {
+func TestEachPacketIsCountedInItsWindow(t *testing.T) {
 	n := network(t, func(*NetworkConfig) {})
 	e := &add(t, n, FlowConfig{From: 0, To: 1, Sizes: []int{8}, Start: 1e9}).from.history
 	e.highest, e.tally = [2]uint32{100, 200}, tally{}

@@ -59,8 +59,8 @@ func TestRunToTheBorder(t *testing.T) {
 	}
 }
 
-// TestFilterDelays: a packet that is held back enters the link that much later, others at once.
-func TestFilterDelays(t *testing.T) {
+// TestAHeldPacketIsLateAndOthersAreNot: a packet that is held back enters the link that much later, others at once.
+func TestAHeldPacketIsLateAndOthersAreNot(t *testing.T) {
 	w, a, ulps := joined(t, sim.Impairment{Delay: 5 * us})
 	start, seen := w.Now, 0
 	w.Filter = func(from int, _ []byte) sim.Verdict {
@@ -194,8 +194,8 @@ func TestLinkCountsOverflow(t *testing.T) {
 	}
 }
 
-// TestLinkMarks: of frames that are marked each one is counted.
-func TestLinkMarks(t *testing.T) {
+// TestEachMarkedFrameIsCounted: of frames that are marked each one is counted.
+func TestEachMarkedFrameIsCounted(t *testing.T) {
 	l := sim.NewLink(1, sim.Impairment{Mark: 1})
 	for range 5 {
 		l.Send(0, []byte{1})
@@ -208,8 +208,8 @@ func TestLinkMarks(t *testing.T) {
 	}
 }
 
-// TestBadPackets: a node drops and counts corrupted packets.
-func TestBadPackets(t *testing.T) {
+// TestACorruptedPacketIsDroppedAndCounted: a node drops and counts corrupted packets.
+func TestACorruptedPacketIsDroppedAndCounted(t *testing.T) {
 	w, a, ulps := joined(t, sim.Impairment{})
 	w.Links[0].Set(sim.Impairment{Corrupt: 1})
 	push(t, w, a, 3)
@@ -219,8 +219,8 @@ func TestBadPackets(t *testing.T) {
 	}
 }
 
-// TestCorruptPayloads: each payload that does not match its key is counted.
-func TestCorruptPayloads(t *testing.T) {
+// TestEachPayloadThatMismatchesItsKeyIsCounted: each payload that does not match its key is counted.
+func TestEachPayloadThatMismatchesItsKeyIsCounted(t *testing.T) {
 	u := &sim.ULP{OnPush: func(falcon.Time, *falcon.Event, uint64) {}}
 	good := make([]byte, 20)
 	sim.WritePayload(good, 9)
@@ -233,8 +233,8 @@ func TestCorruptPayloads(t *testing.T) {
 	}
 }
 
-// TestLongestPacket: a World carries the longest packets there are.
-func TestLongestPacket(t *testing.T) {
+// TestTheLongestPacketsAreCarried: a World carries the longest packets there are.
+func TestTheLongestPacketsAreCarried(t *testing.T) {
 	ulps := [2]*sim.ULP{{Record: true}, {}}
 	cfg := falcon.Config{Profile: falcon.Hardware()}
 	w := sim.NewWorld(1, [2]falcon.Config{cfg, cfg}, [2]sim.Handler{ulps[0], ulps[1]}, sim.Impairment{})

@@ -157,7 +157,7 @@ func parsePacket(b []byte) (packet any, payload []byte, d Drop) {
 	}
 }
 
-func TestGolden(t *testing.T) {
+func TestBytesAreThoseOfTheSpecification(t *testing.T) {
 	for name, f := range formats(t) {
 		t.Run(name, func(t *testing.T) {
 			if got := append(appendPacket(t, f.packet), f.payload...); !bytes.Equal(got, f.bytes) {
@@ -187,9 +187,9 @@ func TestBaseHeaderGolden(t *testing.T) {
 	}
 }
 
-// TestTruncation parses every prefix of every packet: all but those that are complete packets
+// TestTruncatedPacketsAreRefused parses every prefix of every packet: all but those that are complete packets
 // themselves are refused.
-func TestTruncation(t *testing.T) {
+func TestTruncatedPacketsAreRefused(t *testing.T) {
 	for name, f := range formats(t) {
 		for n := range f.bytes {
 			_, _, d := parsePacket(f.bytes[:n])
@@ -210,7 +210,7 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-func TestTrailingBytes(t *testing.T) {
+func TestPacketsWithATrailingByteAreRefused(t *testing.T) {
 	for name, f := range formats(t) {
 		_, _, d := parsePacket(append(bytes.Clone(f.bytes), 0))
 		switch f.packet.(type) {
@@ -223,7 +223,7 @@ func TestTrailingBytes(t *testing.T) {
 	}
 }
 
-func TestReserved(t *testing.T) {
+func TestReservedVersionsTypesAndProtocolsAreDropped(t *testing.T) {
 	base := vector(t, "push_data len=24")
 	for v := range 16 {
 		b := bytes.Clone(base)
@@ -280,7 +280,7 @@ func TestRUETopBit(t *testing.T) {
 	}
 }
 
-func TestRNRTimeout(t *testing.T) {
+func TestEachRNRIndexHasItsTimeout(t *testing.T) {
 	for index, ms := range map[uint8]float64{0: 655.36, 1: 0.01, 14: 1.28, 31: 491.52, 33: 0.01} {
 		if got := RNRTimeout(index); got != int64(ms*1e6+0.5) {
 			t.Errorf("index %d: %d ns, want %v ms", index, got, ms)
@@ -288,8 +288,8 @@ func TestRNRTimeout(t *testing.T) {
 	}
 }
 
-// TestNames checks that every reason and code has a name of its own.
-func TestNames(t *testing.T) {
+// TestEveryReasonAndCodeHasItsName checks that every reason and code has a name of its own.
+func TestEveryReasonAndCodeHasItsName(t *testing.T) {
 	seen := make(map[string]bool)
 	for d := range DropCount {
 		s := d.String()

@@ -34,7 +34,7 @@ func (h *heapSource) Close() error { return nil }
 
 // Blocks never overlap and are zeroed, and when all are freed each chunk is one free extent again.
 // A block that was allocated before Hold and freed since is not given out again until Release.
-func TestPoolModel(t *testing.T) {
+func TestBlocksOfAPoolNeverOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := NewPool(&heapSource{minPages: 16, maxChunks: 8})
 		type freed struct {
@@ -132,7 +132,7 @@ func TestPoolModel(t *testing.T) {
 	})
 }
 
-func TestPoolRefusals(t *testing.T) {
+func TestAPoolRefusesEmptyBlocksAndUseAfterClose(t *testing.T) {
 	p := NewPool(&heapSource{minPages: 1, maxChunks: 1})
 	for _, n := range []int{0, -1} {
 		if _, err := p.Alloc(n); err == nil {
@@ -175,7 +175,7 @@ func readList(t *testing.T, p *Pool, root uint64, levels uint8, n int) []uint64 
 	return list
 }
 
-func TestPageList(t *testing.T) {
+func TestAPageListHasEachAddressInItsPlace(t *testing.T) {
 	for _, c := range []struct {
 		pages  int
 		levels uint8

@@ -27,9 +27,9 @@ func (m *table) UnmapDMA(addr, size uint64) error {
 	return nil
 }
 
-// TestIOMMU: chunks have addresses of their own, which the device knows exactly as long as they
+// TestTheDeviceKnowsAChunkWhileItLives: chunks have addresses of their own, which the device knows exactly as long as they
 // live.
-func TestIOMMU(t *testing.T) {
+func TestTheDeviceKnowsAChunkWhileItLives(t *testing.T) {
 	m := &table{maps: map[uint64]int{}}
 	s := NewIOMMU(m, 3*hugePage)
 	a, err := s.Grow(100)

@@ -26,7 +26,7 @@ func require(t *testing.T, ok bool, reason string) {
 	t.Skip(reason)
 }
 
-func TestGuestRAM(t *testing.T) {
+func TestPinnedPagesStayWhereTheyAre(t *testing.T) {
 	require(t, os.Geteuid() == 0, "pinning guest memory needs root")
 	disabled, _ := os.ReadFile("/proc/sys/kernel/io_uring_disabled")
 	require(t, strings.TrimSpace(string(disabled)) != "2", "sysctl kernel.io_uring_disabled is 2")
@@ -89,7 +89,7 @@ type nopCloser struct{}
 
 func (nopCloser) Close() error { return nil }
 
-func TestReadPagemap(t *testing.T) {
+func TestAPagemapGivesFramesOrSaysWhyNot(t *testing.T) {
 	mem, err := unix.Mmap(-1, 0, 2*PageSize, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestGuestRAMRemedies(t *testing.T) {
 	}
 }
 
-func TestMemfd(t *testing.T) {
+func TestEveryPageOfAMemfdIsInARegion(t *testing.T) {
 	m, err := NewMemfd(3*PageSize + 1)
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func TestMemfd(t *testing.T) {
 	}
 }
 
-func TestFile(t *testing.T) {
+func TestPageAddressesAreOffsetsInTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ram")
 	if _, err := OpenFile(path); err == nil {
 		t.Error("a file that is not there")

@@ -53,8 +53,8 @@ func run(t *testing.T, url, match string) *Report {
 	return r
 }
 
-// TestFake: a device that keeps all rules passes all checks.
-func TestFake(t *testing.T) {
+// TestADeviceThatKeepsAllRulesPasses: a device that keeps all rules passes all checks.
+func TestADeviceThatKeepsAllRulesPasses(t *testing.T) {
 	r := run(t, startNIC(t, func(s *fakedev.Server) { s.Plain, s.Reuse = true, true }), "")
 	for _, x := range r.Results {
 		if x.Outcome == Failed {
@@ -63,8 +63,8 @@ func TestFake(t *testing.T) {
 	}
 }
 
-// TestClauses compares the kit with docs/abi: each clause has a check, or a reason why not.
-func TestClauses(t *testing.T) {
+// TestEachClauseHasACheckOrAReason compares the kit with docs/abi: each clause has a check, or a reason why not.
+func TestEachClauseHasACheckOrAReason(t *testing.T) {
 	text, err := os.ReadFile("../../docs/abi/index.md")
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +113,8 @@ func TestClauses(t *testing.T) {
 	}
 }
 
-// TestReports reads what the kit writes.
-func TestReports(t *testing.T) {
+// TestTAPAndJSONHaveEveryResult reads what the kit writes.
+func TestTAPAndJSONHaveEveryResult(t *testing.T) {
 	r := &Report{Kind: "device", Device: "unix:///x", Function: "0x10001", Results: []Result{
 		{Name: "one", Clauses: []string{"DEV-104"}, Outcome: Passed},
 		{Name: "two", Clauses: []string{"DEV-104", "DEV-202"}, Outcome: Failed, Detail: "it \"failed\""},
@@ -179,9 +179,9 @@ var broken = map[string]struct{ among, find string }{
 	"events of late lost":       {"cm.(behind|refused)", "cm.behind"},
 }
 
-// TestBroken: on a device that breaks one rule, the right checks fail and no others. Nearly all of
+// TestABrokenRuleFailsItsChecksAndNoOthers: on a device that breaks one rule, the right checks fail and no others. Nearly all of
 // the time is spent waiting for messages that do not come, so the devices are checked in parallel.
-func TestBroken(t *testing.T) {
+func TestABrokenRuleFailsItsChecksAndNoOthers(t *testing.T) {
 	var wg sync.WaitGroup
 	for habit, x := range broken {
 		url := startNIC(t, func(s *fakedev.Server) {

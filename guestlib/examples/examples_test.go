@@ -15,7 +15,7 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/internal/fakedev"
 )
 
-func TestPrograms(t *testing.T) {
+func TestEveryExampleBuildsAndRuns(t *testing.T) {
 	bin := t.TempDir()
 	build := exec.Command("go", "build", "-o", bin, "./...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

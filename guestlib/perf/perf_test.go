@@ -53,8 +53,8 @@ func pair(t *testing.T, server, client Config) (rows [2][]Row, text [2]string, e
 	return rows, text, errs
 }
 
-// TestRun runs every test in its variants.
-func TestRun(t *testing.T) {
+// TestEveryTestRunsInEachVariant runs every test in its variants.
+func TestEveryTestRunsInEachVariant(t *testing.T) {
 	for _, test := range Tests() {
 		t.Run(test.String(), func(t *testing.T) {
 			configs := map[string]Config{"plain": {Iterations: 50}}
@@ -167,16 +167,16 @@ func TestASideWaitsAsLongAsTheTestTakes(t *testing.T) {
 	}
 }
 
-// TestDisagreement: if the client runs another test than the server, it gets that as the reason,
+// TestClientAndServerMustRunTheSameTest: if the client runs another test than the server, it gets that as the reason,
 // and both end.
-func TestDisagreement(t *testing.T) {
+func TestClientAndServerMustRunTheSameTest(t *testing.T) {
 	_, _, errs := pair(t, Config{Test: Test{Write, false}}, Config{Test: Test{Send, true}})
 	if errs[0] == nil || errs[1] == nil || !strings.Contains(errs[1].Error(), "client: send_lat, server: write_bw; start the same") {
 		t.Error(errs)
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestImpossibleConfigsAreRefusedWithTheReason(t *testing.T) {
 	for want, c := range map[string]Config{
 		"write_lat: latency is measured on one queue pair":  {Test: Test{Write, true}, QPs: 2},
 		"size: -1 is out of range":                          {Size: -1},
@@ -195,8 +195,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestStatistics: the statistics of a known series are right.
-func TestStatistics(t *testing.T) {
+// TestStatisticsOfAKnownSeriesAreRight: the statistics of a known series are right.
+func TestStatisticsOfAKnownSeriesAreRight(t *testing.T) {
 	times := []time.Duration{0}
 	for i := range 1000 { // 1 to 1000 µs round trips
 		times = append(times, times[i]+time.Duration(i+1)*time.Microsecond)
@@ -223,8 +223,8 @@ func TestStatistics(t *testing.T) {
 	}
 }
 
-// TestNothingCompleted: a test in which no message is completed fails, and prints no NaN.
-func TestNothingCompleted(t *testing.T) {
+// TestATestWithoutCompletionsFails: a test in which no message is completed fails, and prints no NaN.
+func TestATestWithoutCompletionsFails(t *testing.T) {
 	r := Row{Bytes: 64}
 	if err := r.rates(0, 0); err == nil || !strings.Contains(err.Error(), "no message was completed") || r.BWMBs != 0 {
 		t.Errorf("%+v, %v", r, err)

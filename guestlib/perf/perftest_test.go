@@ -104,9 +104,9 @@ func asPerftest(t *testing.T, server, client Config) (rows [2][]Row, text [2]str
 	return rows, text, errs
 }
 
-// TestWithPerftest: every test works with a program of perftest at the other end, as client and as
+// TestEveryTestWorksWithPerftest: every test works with a program of perftest at the other end, as client and as
 // server.
-func TestWithPerftest(t *testing.T) {
+func TestEveryTestWorksWithPerftest(t *testing.T) {
 	for _, test := range Tests() {
 		t.Run(test.String(), func(t *testing.T) {
 			t.Parallel()
@@ -154,9 +154,9 @@ func TestWithPerftest(t *testing.T) {
 	}
 }
 
-// TestPerftestDisagrees: a test that perftest's programs do not have is refused at once, and two
+// TestADisagreementWithPerftestEndsWithAdvice: a test that perftest's programs do not have is refused at once, and two
 // ends with different counts do not wait for ever.
-func TestPerftestDisagrees(t *testing.T) {
+func TestADisagreementWithPerftestEndsWithAdvice(t *testing.T) {
 	send, all := Test{Op: Send}, Test{Op: Write, Latency: true}
 	for want, c := range map[string][2]Config{
 		"leave out -c UD":                   {{Test: send, Datagrams: true}, {Test: send}},

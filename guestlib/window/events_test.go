@@ -36,9 +36,9 @@ func testEvents(t *testing.T) (w *Window, device *ring.Producer, mem ring.Mem, i
 	return w, ring.NewProducer(mem, layout), mem, func() { _, _ = unix.Write(ours, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 }
 
-// TestListen: every record arrives once and in order, although the device interrupts only when it
+// TestEveryEventArrivesOnceInOrder: every record arrives once and in order, although the device interrupts only when it
 // is asked to (DEV-1009, DRV-1009). The race detector makes this test stronger.
-func TestListen(t *testing.T) {
+func TestEveryEventArrivesOnceInOrder(t *testing.T) {
 	w, device, _, interrupt := testEvents(t)
 	got := make(chan uint32, 1)
 	w.Listen(func(cqn uint32, err error) {
@@ -84,8 +84,8 @@ func TestListen(t *testing.T) {
 	t.Logf("%d interrupts for %d records", interrupts, total)
 }
 
-// TestListenHostile: Listen reports an impossible index once, and Close ends it.
-func TestListenHostile(t *testing.T) {
+// TestAnImpossibleIndexIsReportedOnce: Listen reports an impossible index once, and Close ends it.
+func TestAnImpossibleIndexIsReportedOnce(t *testing.T) {
 	w, _, mem, interrupt := testEvents(t)
 	errs := make(chan error, 10)
 	w.Listen(func(_ uint32, err error) { errs <- err })
@@ -107,9 +107,9 @@ func TestListenHostile(t *testing.T) {
 	w.Listen(func(uint32, error) { t.Error("a closed window has events") })
 }
 
-// TestNoInterrupts: without an IOMMU, or if another process has the device, the window works
+// TestAWindowWorksWithoutInterrupts: without an IOMMU, or if another process has the device, the window works
 // without interrupts and gives the reason.
-func TestNoInterrupts(t *testing.T) {
+func TestAWindowWorksWithoutInterrupts(t *testing.T) {
 	withEvents := func() []byte {
 		b := image(testFunction)
 		events := ring.QueueLayout(abi.WindowEventsLog2, 3).Size()

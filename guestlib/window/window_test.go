@@ -53,7 +53,7 @@ func image(function uint32) []byte {
 	return b
 }
 
-func TestRing(t *testing.T) {
+func TestTheWindowCarriesDoorbellsInOrder(t *testing.T) {
 	p := newPCI(t)
 	p.add("0000:00:01.0", "0x8086", "0x1110", image(testFunction))
 	p.add("0000:00:08.0", "0x1af4", "0x1110", image(testFunction+1))
@@ -140,7 +140,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-func TestNoWindow(t *testing.T) {
+func TestAFunctionWithoutAWindowIsReported(t *testing.T) {
 	p := newPCI(t)
 	if _, err := OpenIn(p.dir, testFunction); !errors.Is(err, ErrNone) {
 		t.Errorf("%v", err)
@@ -154,8 +154,8 @@ func TestNoWindow(t *testing.T) {
 	}
 }
 
-// TestBadWindow: whatever a window holds, Open neither panics nor reads outside of it.
-func TestBadWindow(t *testing.T) {
+// TestABrokenWindowIsRefused: whatever a window holds, Open neither panics nor reads outside of it.
+func TestABrokenWindowIsRefused(t *testing.T) {
 	le := binary.LittleEndian
 	for want, spoil := range map[string]func(b []byte){
 		"ABI version":         func(b []byte) { le.PutUint16(b[4:], abi.VersionMajor+1) },

@@ -65,7 +65,7 @@ func startNIC(t *testing.T, tamper func(abi.Opcode, []byte)) (*fakedev.Server, s
 }
 
 // Both directions, all operations and sizes: every row verified.
-func TestWorkload(t *testing.T) {
+func TestEveryOperationIsVerifiedInBothDirections(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	lines, errs := pair(t, nic, url, Config{Service: 5})
 	for i := range lines {
@@ -101,7 +101,7 @@ func TestWorkload(t *testing.T) {
 }
 
 // Counts that need more than one round, because of receives or of memory.
-func TestManyRounds(t *testing.T) {
+func TestLargeCountsTakeSeveralRounds(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	lines, errs := pair(t, nic, url, Config{Count: 2*maxRound + 5, Sizes: []int{3, 200000}})
 	for i := range errs {
@@ -146,7 +146,7 @@ func TestTamperedDataIsFound(t *testing.T) {
 }
 
 // If the peer dies, the run soon ends with an error.
-func TestPeerDies(t *testing.T) {
+func TestTheRunEndsIfThePeerDies(t *testing.T) {
 	var nic *fakedev.Server
 	hits := 0
 	nic, url := startNIC(t, func(op abi.Opcode, data []byte) {
@@ -160,7 +160,7 @@ func TestPeerDies(t *testing.T) {
 	}
 }
 
-func TestNoPeer(t *testing.T) {
+func TestTheRunEndsIfNoPeerComes(t *testing.T) {
 	_, url := startNIC(t, nil)
 	peer, _ := guestlib.ParseGID("10.0.0.2")
 	for _, first := range []bool{true, false} {
@@ -171,7 +171,7 @@ func TestNoPeer(t *testing.T) {
 	}
 }
 
-func TestConfigRefusals(t *testing.T) {
+func TestImpossibleConfigsAreRefused(t *testing.T) {
 	for _, c := range []Config{
 		{Sizes: []int{0}}, {Sizes: []int{maxSize + 1}}, {Count: -1}, {Count: 1<<20 + 1}, {Ops: []guestlib.Opcode{guestlib.SendInv}},
 	} {
@@ -194,7 +194,7 @@ func TestDecodeLineRefusals(t *testing.T) {
 }
 
 // Any change of a pattern is found at its place, for every length.
-func TestPattern(t *testing.T) {
+func TestAChangedByteIsFoundAtItsPlace(t *testing.T) {
 	for n := range 70 {
 		b := make([]byte, n)
 		k := key(1, guestlib.Write, n, 3)

@@ -42,8 +42,8 @@ func TestSharesByWeight(t *testing.T) {
 	})
 }
 
-// TestModel: each flow with work is served in the end, the express ones before the others.
-func TestModel(t *testing.T) {
+// TestFlowsWithWorkAreServedExpressOnesFirst: each flow with work is served in the end, the express ones before the others.
+func TestFlowsWithWorkAreServedExpressOnesFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := fair.Round[flow]{Quantum: 100}
 		flows := make([]flow, 6)

@@ -25,7 +25,7 @@ func left(t *testing.T, f func()) string {
 	return ""
 }
 
-func TestDescriptor(t *testing.T) {
+func TestAnOpenDescriptorIsALeak(t *testing.T) {
 	var f *os.File
 	said := left(t, func() {
 		var err error
@@ -41,7 +41,7 @@ func TestDescriptor(t *testing.T) {
 	}
 }
 
-func TestNothing(t *testing.T) {
+func TestWithoutLeaksNothingIsSaid(t *testing.T) {
 	if said := left(t, func() {}); strings.Contains(said, "left") {
 		t.Error(said)
 	}

@@ -14,8 +14,8 @@ type thing struct {
 	id   int
 }
 
-// TestModel compares two lists, among which things move, with slices.
-func TestModel(t *testing.T) {
+// TestAListHoldsWhatASliceWould compares two lists, among which things move, with slices.
+func TestAListHoldsWhatASliceWould(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var lists [2]list.List[thing]
 		var want [2][]*thing

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestLines: a burst of 20 lines is written, then one a second; the next line says how many were
+// TestOneLineASecondFollowsABurst: a burst of 20 lines is written, then one a second; the next line says how many were
 // left out. After a silence there may be a burst again, not a longer one.
-func TestLines(t *testing.T) {
+func TestOneLineASecondFollowsABurst(t *testing.T) {
 	const second = 1_000_000_000
 	for _, start := range []int64{0, 1_800_000_000 * second} { // of a clock of the test's, or since 1970
 		var out bytes.Buffer
@@ -70,8 +70,8 @@ func TestLinesMayWait(t *testing.T) {
 	}
 }
 
-// TestWarnings: Warn limits lines by the wall clock.
-func TestWarnings(t *testing.T) {
+// TestWarningsAreLimitedByTheWallClock: Warn limits lines by the wall clock.
+func TestWarningsAreLimitedByTheWallClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		l := Log{To: slog.New(slog.NewTextHandler(&out, nil))}
@@ -86,8 +86,8 @@ func TestWarnings(t *testing.T) {
 	})
 }
 
-// TestPanicked: the log has the frame that caused a panic, but only the beginning of a long one.
-func TestPanicked(t *testing.T) {
+// TestAPanicIsLoggedWithItsFrame: the log has the frame that caused a panic, but only the beginning of a long one.
+func TestAPanicIsLoggedWithItsFrame(t *testing.T) {
 	for _, n := range []int{0, 256, 257} {
 		var out bytes.Buffer
 		l := Log{To: slog.New(slog.NewTextHandler(&out, nil))}
@@ -96,7 +96,7 @@ func TestPanicked(t *testing.T) {
 		text := out.String()
 		for _, want := range []string{
 			"level=ERROR", "fault in the program: a frame was dropped", `panic="no luck"`, fmt.Sprintf("bytes=%d ", n),
-			fmt.Sprintf("begin=%s ", hex.EncodeToString(frame[:min(n, 256)])), "loglimit.TestPanicked",
+			fmt.Sprintf("begin=%s ", hex.EncodeToString(frame[:min(n, 256)])), "loglimit.TestAPanicIsLoggedWithItsFrame",
 		} {
 			if !strings.Contains(strings.ReplaceAll(text, `begin=""`, "begin="), want) {
 				t.Errorf("%d bytes: no %q in %s", n, want, text)

@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/internal/ring"
 )
 
-// TestQueueModel compares a Queue with a slice.
-func TestQueueModel(t *testing.T) {
+// TestAQueueHoldsWhatASliceWould compares a Queue with a slice.
+func TestAQueueHoldsWhatASliceWould(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q ring.Queue[int]
 		var want []int
@@ -49,8 +49,8 @@ func TestQueueModel(t *testing.T) {
 	})
 }
 
-// TestWindowModel compares a Window, whose base moves on as a protocol's does, with a map.
-func TestWindowModel(t *testing.T) {
+// TestAWindowHoldsWhatAMapWould compares a Window, whose base moves on as a protocol's does, with a map.
+func TestAWindowHoldsWhatAMapWould(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w ring.Window[uint32]
 		base := rapid.Uint32().Draw(t, "base")

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestModel(t *testing.T) {
+func TestATableHoldsWhatAMapWould(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, model := New[uint16, int](), map[uint16]int{}
 		key := rapid.Uint16Range(0, 200)
@@ -43,9 +43,9 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// TestReaders: keys that stay are found at all times, whatever other keys are added and removed
+// TestReadersAlwaysFindKeysThatStay: keys that stay are found at all times, whatever other keys are added and removed
 // meanwhile.
-func TestReaders(t *testing.T) {
+func TestReadersAlwaysFindKeysThatStay(t *testing.T) {
 	a := New[uint32, uint32]()
 	const stays = 64
 	for k := range uint32(stays) {

@@ -24,8 +24,8 @@ func (x *wheelTimer) arm(w *wheel, at vtime.Time) {
 	x.at = at
 }
 
-// TestWheelModel compares the wheel with a plain list.
-func TestWheelModel(t *testing.T) {
+// TestEachTimerFiresWhenItIsDue compares the wheel with a plain list.
+func TestEachTimerFiresWhenItIsDue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w wheel
 		now := vtime.Time(rapid.Int64Range(0, 1<<50).Draw(t, "start"))
@@ -112,7 +112,7 @@ func fire(t fataler, w *wheel, now vtime.Time, armed map[*wheelTimer]bool) {
 	}
 }
 
-func TestWheelOrder(t *testing.T) {
+func TestTimersFireInTheirOrder(t *testing.T) {
 	var w wheel
 	timers := make([]wheelTimer, 1000)
 	for i := range timers {
@@ -134,8 +134,8 @@ func TestWheelOrder(t *testing.T) {
 	}
 }
 
-// TestFlush takes the timers that Queue armed, due or not, in order, and no others.
-func TestFlush(t *testing.T) {
+// TestFlushTakesOnlyQueuedTimers takes the timers that Queue armed, due or not, in order, and no others.
+func TestFlushTakesOnlyQueuedTimers(t *testing.T) {
 	var w wheel
 	timers := make([]wheelTimer, 5)
 	for i := range timers[:4] {

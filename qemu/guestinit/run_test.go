@@ -164,9 +164,9 @@ func TestEachModuleIsTried(t *testing.T) {
 	}
 }
 
-// TestOfferWindows: the kernel's driver of functions, if it is loaded, is given the id of windows'
+// TestTheDriverIsGivenTheIDOfWindows: the kernel's driver of functions, if it is loaded, is given the id of windows'
 // devices.
-func TestOfferWindows(t *testing.T) {
+func TestTheDriverIsGivenTheIDOfWindows(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, &windowDriver, filepath.Join(dir, "vnic"))
 	if err := OfferWindows(); !errors.Is(err, os.ErrNotExist) {

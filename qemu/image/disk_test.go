@@ -63,8 +63,8 @@ func TestDebianIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestDebianFails: an error says what is wrong and what to do about it, and nothing is left behind.
-func TestDebianFails(t *testing.T) {
+// TestAFailedDiskSaysWhyAndLeavesNothing: an error says what is wrong and what to do about it, and nothing is left behind.
+func TestAFailedDiskSaysWhyAndLeavesNothing(t *testing.T) {
 	programs := map[string]string{"apt-get": aptMirrors, "mmdebstrap": `echo "E: no such package" >&2; exit 3`, "mmtarfilter": filtersNone, "newuidmap": ":"}
 	cache, _ := debian(t, programs)
 	if _, err := FetchDebian(t.Context(), cache, "woody", "", nil, io.Discard); err == nil || !strings.Contains(err.Error(), `suite "woody": want bookworm (Debian 12) or trixie (Debian 13)`) {
@@ -139,8 +139,8 @@ func TestDiskHasFilesOfThisMachine(t *testing.T) {
 	}
 }
 
-// TestPartitionTable holds the bytes of a boot sector's partition table (EFI specification, table 5.1).
-func TestPartitionTable(t *testing.T) {
+// TestThePartitionTableIsAsEFISpecifies holds the bytes of a boot sector's partition table (EFI specification, table 5.1).
+func TestThePartitionTableIsAsEFISpecifies(t *testing.T) {
 	boot := bytes.Repeat([]byte{0xee}, sector)
 	writePartition(boot, 2048, 1000)
 	want := append([]byte{0x80, 0xfe, 0xff, 0xff, 0x83, 0xfe, 0xff, 0xff, 0, 8, 0, 0}, binary.LittleEndian.AppendUint32(nil, 1000)...)

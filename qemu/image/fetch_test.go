@@ -27,8 +27,8 @@ const (
 		mkdir -p "$3/usr/bin" "$3/usr/share/doc"; cp "$FETCHED.program" "$3/usr/bin/tool"`
 )
 
-// TestFetchPackages: packages are downloaded when one is missing, and not again.
-func TestFetchPackages(t *testing.T) {
+// TestPackagesAreDownloadedOnce: packages are downloaded when one is missing, and not again.
+func TestPackagesAreDownloadedOnce(t *testing.T) {
 	cache, fetched := debian(t, map[string]string{"apt-get": aptResolves})
 	want := []Package{{"tool", "1:2-3", filepath.Join(cache, "packages", "tool_1%3a2-3_amd64.deb")}}
 	for i := range 2 {
@@ -69,9 +69,9 @@ func TestFetchPackagesFails(t *testing.T) {
 	}
 }
 
-// TestFetchPrograms: a guest gets only the programs of packages. A package is unpacked once,
+// TestAGuestGetsOnlyTheProgramsOfPackages: a guest gets only the programs of packages. A package is unpacked once,
 // without files that nobody needs in a guest.
-func TestFetchPrograms(t *testing.T) {
+func TestAGuestGetsOnlyTheProgramsOfPackages(t *testing.T) {
 	cache, fetched := debian(t, map[string]string{"apt-get": aptResolves, "dpkg-deb": dpkgExtracts})
 	writeELF(t, os.Getenv("FETCHED")+".program", elf.EM_X86_64, "")
 	root := filepath.Join(cache, "unpacked", "tool_1%3a2-3_amd64")
@@ -95,8 +95,8 @@ func TestFetchPrograms(t *testing.T) {
 	}
 }
 
-// TestUnpackFails: a package that cannot be unpacked leaves nothing behind.
-func TestUnpackFails(t *testing.T) {
+// TestAPackageThatCannotBeUnpackedLeavesNothing: a package that cannot be unpacked leaves nothing behind.
+func TestAPackageThatCannotBeUnpackedLeavesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name, script, says, left string
 	}{
@@ -122,9 +122,9 @@ func TestUnpackFails(t *testing.T) {
 	}
 }
 
-// TestUnpackOnce: of several processes that need a package at the same time, one unpacks it.
+// TestOneOfSeveralProcessesUnpacksAPackage: of several processes that need a package at the same time, one unpacks it.
 // Remains of a killed process are removed.
-func TestUnpackOnce(t *testing.T) {
+func TestOneOfSeveralProcessesUnpacksAPackage(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "unpacked")
 	if err := os.MkdirAll(filepath.Join(cache, ".new-1", "root"), 0o755); err != nil {
 		t.Fatal(err)

@@ -30,9 +30,9 @@ func need(t *testing.T, ok bool, reason string) {
 	t.Skip(reason)
 }
 
-// TestCpioGolden holds the archive's bytes: newc headers are 110 characters of
+// TestBytesOfAnArchiveAreThoseOfNewc holds the archive's bytes: newc headers are 110 characters of
 // hexadecimal, names and bodies padded to four.
-func TestCpioGolden(t *testing.T) {
+func TestBytesOfAnArchiveAreThoseOfNewc(t *testing.T) {
 	var b bytes.Buffer
 	c := &cpioWriter{w: &b}
 	c.add(cpioEntry{name: "dev", mode: cpioDir | 0o755}, nil)
@@ -67,9 +67,9 @@ func TestCpioShortBody(t *testing.T) {
 	}
 }
 
-// TestDebianKernel fetches the real package, so it also proves the cache: the
+// TestARealKernelOfDebianIsFetchedOnce fetches the real package, so it also proves the cache: the
 // second call must not download.
-func TestDebianKernel(t *testing.T) {
+func TestARealKernelOfDebianIsFetchedOnce(t *testing.T) {
 	for _, tool := range []string{"apt-get", "dpkg-deb"} {
 		_, err := exec.LookPath(tool)
 		need(t, err == nil, tool+" is not installed")
@@ -217,7 +217,7 @@ func TestInitMustBeStatic(t *testing.T) {
 }
 
 // A program comes with its loader and every library it and they need.
-func TestPrograms(t *testing.T) {
+func TestAProgramComesWithItsLibraries(t *testing.T) {
 	if _, err := os.Stat("/bin/sh"); err != nil {
 		t.Skip("no /bin/sh")
 	}

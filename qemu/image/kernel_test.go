@@ -51,9 +51,9 @@ func debian(t *testing.T, instead map[string]string) (cache string, fetched func
 	}
 }
 
-// TestFetch: a kernel is downloaded once, in the version that apt offers. An unpacked one that
+// TestAKernelIsDownloadedOnce: a kernel is downloaded once, in the version that apt offers. An unpacked one that
 // cannot be used is replaced.
-func TestFetch(t *testing.T) {
+func TestAKernelIsDownloadedOnce(t *testing.T) {
 	cache, fetched := debian(t, nil)
 	dir := filepath.Join(cache, "linux-image-6.1.0-9-amd64_6.1.9-1")
 	want := Kernel{Release: "6.1.0-9-amd64", Image: filepath.Join(dir, "boot/vmlinuz-6.1.0-9-amd64"), Modules: filepath.Join(dir, "lib/modules/6.1.0-9-amd64"), Arch: AMD64}
@@ -82,8 +82,8 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// TestFetchRelease: the package of a release is its own kernel.
-func TestFetchRelease(t *testing.T) {
+// TestAKernelIsFetchedByItsRelease: the package of a release is its own kernel.
+func TestAKernelIsFetchedByItsRelease(t *testing.T) {
 	cache, fetched := debian(t, map[string]string{"depends": `echo "$2"; echo "  Depends: kmod"`})
 	if k, err := FetchRelease(t.Context(), cache, "6.1.0-9-amd64"); err != nil || k.Release != "6.1.0-9-amd64" {
 		t.Errorf("%+v, %v", k, err)
@@ -135,9 +135,9 @@ func TestAptIsAskedAgainWhenItsListsChange(t *testing.T) {
 	}
 }
 
-// TestFetchFails: the error has the words of the program that failed, and nothing is left in the
+// TestAFailedFetchSaysWhyAndLeavesNothing: the error has the words of the program that failed, and nothing is left in the
 // cache.
-func TestFetchFails(t *testing.T) {
+func TestAFailedFetchSaysWhyAndLeavesNothing(t *testing.T) {
 	const fails = `echo "no luck" >&2; exit 1`
 	for _, c := range []struct {
 		name, script, says string
@@ -204,8 +204,8 @@ func TestCacheIsLocked(t *testing.T) {
 	}
 }
 
-// TestDefaultCache: kernels are kept in the user's cache folder.
-func TestDefaultCache(t *testing.T) {
+// TestKernelsAreKeptInTheUsersCache: kernels are kept in the user's cache folder.
+func TestKernelsAreKeptInTheUsersCache(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "/x/caches")
 	if dir, err := DefaultCache(); err != nil || dir != "/x/caches/vnic/kernels" {
 		t.Errorf("%q, %v", dir, err)

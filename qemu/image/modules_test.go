@@ -113,9 +113,9 @@ func TestModulesInOrder(t *testing.T) {
 	}
 }
 
-// TestInitramfs: the archive appears complete, with modules in the order in which they are loaded;
+// TestAnInitramfsAppearsWholeOrNotAtAll: the archive appears complete, with modules in the order in which they are loaded;
 // or not at all.
-func TestInitramfs(t *testing.T) {
+func TestAnInitramfsAppearsWholeOrNotAtAll(t *testing.T) {
 	k := testKernel(t, map[string]string{"a": "b", "b": ""})
 	dir := t.TempDir()
 	init := writeELF(t, filepath.Join(t.TempDir(), "init"), elf.EM_X86_64, "")

@@ -26,8 +26,8 @@ func TestParseURIs(t *testing.T) {
 	}
 }
 
-// TestUnpack makes a package and looks at what a guest gets of it.
-func TestUnpack(t *testing.T) {
+// TestAGuestGetsAPackageWithoutDocumentation makes a package and looks at what a guest gets of it.
+func TestAGuestGetsAPackageWithoutDocumentation(t *testing.T) {
 	_, err := exec.LookPath("dpkg-deb")
 	need(t, err == nil, "dpkg-deb is not installed")
 	dir := t.TempDir()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPick lays out a program of this machine and what it needs as two packages have it.
-func TestPick(t *testing.T) {
+// TestLibrariesOfAProgramAreFoundInPackages lays out a program of this machine and what it needs as two packages have it.
+func TestLibrariesOfAProgramAreFoundInPackages(t *testing.T) {
 	program, err := exec.LookPath("dpkg-deb")
 	need(t, err == nil, "dpkg-deb is not installed")
 	files, err := withLibraries([]string{program}, nil)

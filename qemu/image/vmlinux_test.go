@@ -67,9 +67,9 @@ const (
 	unXZ, unZstd       = `tail -c +7`, `tail -c +5`
 )
 
-// TestUnpackImage: the kernel in an image is unpacked with the program for its format, and is there
+// TestOnlyAKernelThatQEMUCanStartIsUnpacked: the kernel in an image is unpacked with the program for its format, and is there
 // only if QEMU can start it.
-func TestUnpackImage(t *testing.T) {
+func TestOnlyAKernelThatQEMUCanStartIsUnpacked(t *testing.T) {
 	good := string(elfFile(append(note("Linux\x00", 18, "not Xen's"), pvhNote...)))
 	for _, c := range []struct {
 		name  string
@@ -158,9 +158,9 @@ func TestUnpackImageFails(t *testing.T) {
 	}
 }
 
-// TestFetchUnpacks: a kernel that has been fetched is unpacked, also one that is in the cache since
+// TestAFetchedKernelIsUnpackedOnce: a kernel that has been fetched is unpacked, also one that is in the cache since
 // before, and not a second time.
-func TestFetchUnpacks(t *testing.T) {
+func TestAFetchedKernelIsUnpackedOnce(t *testing.T) {
 	packed := filepath.Join(t.TempDir(), "image")
 	if err := os.WriteFile(packed, packedImage(0x20f, xzMagic+string(elfFile(pvhNote))), 0o600); err != nil {
 		t.Fatal(err)

@@ -291,8 +291,8 @@ func TestManySlotsAreAccepted(t *testing.T) {
 	}
 }
 
-// TestNonsenseDisconnects: an invalid message ends the conversation, with a reason.
-func TestNonsenseDisconnects(t *testing.T) {
+// TestAnInvalidMessageEndsTheConversation: an invalid message ends the conversation, with a reason.
+func TestAnInvalidMessageEndsTheConversation(t *testing.T) {
 	file := func(f *vhosttest.Frontend) int { return f.File }
 	u64 := vhosttest.U64
 	slot := func(r vhostuser.Region) []byte { return r.Append(make([]byte, 8)) }

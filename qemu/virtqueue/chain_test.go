@@ -249,9 +249,9 @@ func descriptorsOf(mem []byte, c *virtqueue.Config, at int) (n, next int) {
 	}
 }
 
-// TestLongestChainIsTaken: a chain may have MaxSegments buffers, and as many descriptors as its
+// TestTheLongestChainIsTaken: a chain may have MaxSegments buffers, and as many descriptors as its
 // ring.
-func TestLongestChainIsTaken(t *testing.T) {
+func TestTheLongestChainIsTaken(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		for _, tt := range []struct {
 			size uint16

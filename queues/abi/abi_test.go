@@ -38,7 +38,7 @@ func all() map[string]layout {
 	return m
 }
 
-func TestAllListed(t *testing.T) {
+func TestEveryStructureHasTheSizeOfTheSchema(t *testing.T) {
 	have := all()
 	for _, s := range schema.Current.Structs() {
 		l, ok := have[s.Name]
@@ -55,9 +55,9 @@ func TestAllListed(t *testing.T) {
 	}
 }
 
-// TestOffsets sets one field at a time and finds its bytes where the schema
+// TestEachFieldIsWhereTheSchemaSays sets one field at a time and finds its bytes where the schema
 // says, and nowhere else.
-func TestOffsets(t *testing.T) {
+func TestEachFieldIsWhereTheSchemaSays(t *testing.T) {
 	for name, l := range all() {
 		s := schema.Current.Struct(name)
 		for i := range s.Fields {
@@ -94,9 +94,9 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
-// TestFixedLayout pins what drivers are written against, apart from the
+// TestOffsetsAreThoseDriversRelyOn pins what drivers are written against, apart from the
 // schema: the descriptors' offsets as the documents give them.
-func TestFixedLayout(t *testing.T) {
+func TestOffsetsAreThoseDriversRelyOn(t *testing.T) {
 	at := func(s, f string) int {
 		for _, x := range schema.Current.Struct(s).Fields {
 			if x.Name == f {
@@ -180,7 +180,7 @@ func TestFixedLayout(t *testing.T) {
 	}
 }
 
-func TestRegisters(t *testing.T) {
+func TestEachRegisterIsFoundAtItsOffset(t *testing.T) {
 	for i := range Registers {
 		r := &Registers[i]
 		if LookupRegister(r.Offset) != r {
@@ -201,8 +201,8 @@ func TestRegisters(t *testing.T) {
 	}
 }
 
-// TestRoundTrip checks decode∘encode on random bytes.
-func TestRoundTrip(t *testing.T) {
+// TestStructuresKeepTheirValuesWhenEncoded checks decode∘encode on random bytes.
+func TestStructuresKeepTheirValuesWhenEncoded(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, l := range all() {
 		for range 100 {
@@ -298,8 +298,8 @@ var codes = map[string]func(n uint64) fmt.Stringer{
 	"AdminOp":      func(n uint64) fmt.Stringer { return AdminOp(n) },
 }
 
-// TestStrings checks that every code has its name and others show a number.
-func TestStrings(t *testing.T) {
+// TestEveryCodeHasItsName checks that every code has its name and others show a number.
+func TestEveryCodeHasItsName(t *testing.T) {
 	for _, e := range schema.Current.Enums {
 		code := codes[e.Name]
 		if code == nil {
@@ -325,8 +325,8 @@ func TestStrings(t *testing.T) {
 	}
 }
 
-// TestVerbsValues pins the numbers that verbs programs rely on.
-func TestVerbsValues(t *testing.T) {
+// TestNumbersAreThoseOfVerbs pins the numbers that verbs programs rely on.
+func TestNumbersAreThoseOfVerbs(t *testing.T) {
 	for _, c := range [][2]int{
 		{int(OpWrite), 0},
 		{int(OpSendInv), 9},
@@ -354,7 +354,7 @@ func TestVerbsValues(t *testing.T) {
 	}
 }
 
-func TestPathMTU(t *testing.T) {
+func TestPathMTUsAreConvertedToBytesAndBack(t *testing.T) {
 	for n, want := range map[int]PathMTU{-1: 0, 0: 0, 255: 0, 256: MTU256, 1500: MTU1024, 4095: MTU2048, 4096: MTU4096, 1 << 20: MTU4096} {
 		if got := PathMTUFor(n); got != want {
 			t.Errorf("PathMTUFor(%d) = %v, want %v", n, got, want)
@@ -367,7 +367,7 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-func TestText(t *testing.T) {
+func TestATextIsCutAndMadePrintable(t *testing.T) {
 	for _, c := range []struct {
 		in   string
 		size int

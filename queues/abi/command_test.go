@@ -33,9 +33,9 @@ func random(rng *rand.Rand) func(v reflect.Value) {
 // everything is a driver that may do whatever there is.
 var everything = Caller{PF: true, Features: ^uint64(0)}
 
-// TestDispatch: every command reaches the method of its name with the parameters that were sent,
+// TestEachCommandReachesItsMethod: every command reaches the method of its name with the parameters that were sent,
 // and its result arrives.
-func TestDispatch(t *testing.T) {
+func TestEachCommandReachesItsMethod(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	structs := all()
 	for i := range schema.Current.Commands {
@@ -111,8 +111,8 @@ func checkResult(t *testing.T, c *schema.Command, as layout, gave any, raw []byt
 	}
 }
 
-// TestDispatchRefuses: what no handler is asked, and with which status.
-func TestDispatchRefuses(t *testing.T) {
+// TestUnknownAndForbiddenCommandsReachNoHandler: what no handler is asked, and with which status.
+func TestUnknownAndForbiddenCommandsReachNoHandler(t *testing.T) {
 	for op := range AdminOp(1 << 10) {
 		i := slices.IndexFunc(schema.Current.Commands, func(c schema.Command) bool { return c.Code == uint64(op) })
 		for _, c := range []struct {
@@ -145,8 +145,8 @@ func TestDispatchRefuses(t *testing.T) {
 	}
 }
 
-// TestNeeds: values of parameters that are part of a feature.
-func TestNeeds(t *testing.T) {
+// TestACommandNeedsTheFeaturesOfItsParameters: values of parameters that are part of a feature.
+func TestACommandNeedsTheFeaturesOfItsParameters(t *testing.T) {
 	cmd := func(op AdminOp, p layout) *AdminCmd {
 		c := &AdminCmd{Opcode: op}
 		p.Marshal(c.Params[:])
@@ -180,9 +180,9 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestBroken: what a command and its status say of its driver (DRV-102, DRV-103, DRV-401, DRV-902,
+// TestAStatusTellsWhichClausesWereBroken: what a command and its status say of its driver (DRV-102, DRV-103, DRV-401, DRV-902,
 // DRV-911).
-func TestBroken(t *testing.T) {
+func TestAStatusTellsWhichClausesWereBroken(t *testing.T) {
 	vector := &AdminCmd{Opcode: AdminOpCreateCQ}
 	(&CreateCQ{Vector: 1}).Marshal(vector.Params[:])
 	for _, c := range []struct {
@@ -212,9 +212,9 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestReserved sets every bit of every structure, one by one: those that no row of the reference
+// TestBitsWithoutANameAreReserved sets every bit of every structure, one by one: those that no row of the reference
 // names are reserved, and no others (DRV-102).
-func TestReserved(t *testing.T) {
+func TestBitsWithoutANameAreReserved(t *testing.T) {
 	for name, l := range all() {
 		s := schema.Current.Struct(name)
 		in := l.(interface{ Reserved(b []byte) bool })
@@ -252,8 +252,8 @@ func unnamed(s *schema.Struct, l layout, b []byte, bit int) bool {
 	return true
 }
 
-// TestReservedWhere: flags of a doorbell are for arming only.
-func TestReservedWhere(t *testing.T) {
+// TestFlagsOfADoorbellAreForArmingOnly: flags of a doorbell are for arming only.
+func TestFlagsOfADoorbellAreForArmingOnly(t *testing.T) {
 	for kind := range DoorbellKind(8) {
 		b := make([]byte, DoorbellSize)
 		(&Doorbell{Kind: kind, Flags: ArmSolicitedOnly}).Marshal(b)
@@ -263,8 +263,8 @@ func TestReservedWhere(t *testing.T) {
 	}
 }
 
-// TestReservedParams does the same with the parameters of every command, all 56 bytes.
-func TestReservedParams(t *testing.T) {
+// TestParametersWithoutANameAreReserved does the same with the parameters of every command, all 56 bytes.
+func TestParametersWithoutANameAreReserved(t *testing.T) {
 	structs := all()
 	for i := range schema.Current.Commands {
 		c := &schema.Current.Commands[i]

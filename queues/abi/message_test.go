@@ -21,7 +21,7 @@ func stream() []byte {
 	return AppendMessage(b, MsgGoodbye, 9, nil)
 }
 
-func TestFraming(t *testing.T) {
+func TestAStreamIsReadMessageByMessage(t *testing.T) {
 	for name, r := range map[string]io.Reader{
 		"whole":        bytes.NewReader(stream()),
 		"byte by byte": iotest.OneByteReader(bytes.NewReader(stream())),
@@ -58,8 +58,8 @@ func TestFraming(t *testing.T) {
 	}
 }
 
-// TestTruncation cuts the stream at every byte.
-func TestTruncation(t *testing.T) {
+// TestACutMessageEndsUnexpectedly cuts the stream at every byte.
+func TestACutMessageEndsUnexpectedly(t *testing.T) {
 	whole := stream()
 	ends := map[int]bool{0: true}
 	for at := 0; at < len(whole); {
@@ -85,8 +85,8 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// TestBadLengths announces lengths out of range (DRV-201).
-func TestBadLengths(t *testing.T) {
+// TestALengthOutOfRangeIsRefused announces lengths out of range (DRV-201).
+func TestALengthOutOfRangeIsRefused(t *testing.T) {
 	buf := make([]byte, MaxMessage)
 	for _, c := range []struct {
 		length uint32
@@ -107,7 +107,7 @@ func TestBadLengths(t *testing.T) {
 	}
 }
 
-func TestLargestMessage(t *testing.T) {
+func TestNoMessageIsLongerThanTheLargest(t *testing.T) {
 	b := AppendMessage(nil, MsgDoorbell, 7, make([]byte, MaxMessage-MsgHeaderSize))
 	_, body, err := ReadMessage(bytes.NewReader(b), make([]byte, MaxMessage))
 	if err != nil || len(body) != MaxMessage-MsgHeaderSize {
@@ -121,7 +121,7 @@ func TestLargestMessage(t *testing.T) {
 	AppendMessage(nil, MsgDoorbell, 7, make([]byte, MaxMessage-MsgHeaderSize+1))
 }
 
-func TestReaderError(t *testing.T) {
+func TestAnErrorOfTheReaderIsReturned(t *testing.T) {
 	want := errors.New("broken")
 	if _, _, err := ReadMessage(iotest.ErrReader(want), make([]byte, MaxMessage)); err != want {
 		t.Fatal(err)

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestObjects: each kind has its place in ObjectCounts, as drivers count on it, and a word of its
+// TestEachKindOfObjectHasAPlaceAndAName: each kind has its place in ObjectCounts, as drivers count on it, and a word of its
 // own for everybody else.
-func TestObjects(t *testing.T) {
+func TestEachKindOfObjectHasAPlaceAndAName(t *testing.T) {
 	if ObjectCountsSize != (4*int(NumObjects)+7)&^7 || len(SetVFObjects{}.Counts) != ObjectCountsSize {
 		t.Fatalf("%d kinds: ObjectCounts has %d bytes, SetVFObjects.Counts %d", NumObjects, ObjectCountsSize, len(SetVFObjects{}.Counts))
 	}

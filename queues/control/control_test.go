@@ -98,9 +98,9 @@ func text(n int, fill byte) []byte {
 	return m
 }
 
-// TestSession: a session opens, messages pass both ways, and each end learns that the other closed.
+// TestASessionCarriesMessagesUntilItIsClosed: a session opens, messages pass both ways, and each end learns that the other closed.
 // (DEV-1012, DEV-1013, DEV-1014)
-func TestSession(t *testing.T) {
+func TestASessionCarriesMessagesUntilItIsClosed(t *testing.T) {
 	for _, interrupts := range []bool{true, false} {
 		b := newBench(t)
 		irq := b.irq
@@ -151,9 +151,9 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestFlood passes many more messages than the rings hold, of all sizes, both ways at once.
+// TestAFloodOfMessagesArrivesInOrder passes many more messages than the rings hold, of all sizes, both ways at once.
 // (DEV-1015)
-func TestFlood(t *testing.T) {
+func TestAFloodOfMessagesArrivesInOrder(t *testing.T) {
 	b := newBench(t)
 	driver, device := b.meet(t, b.irq)
 	var all sync.WaitGroup
@@ -195,9 +195,9 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestLists: a list of events longer than a slot arrives whole as several messages. A message that
+// TestALongListArrivesInSeveralMessages: a list of events longer than a slot arrives whole as several messages. A message that
 // is longer than a slot and not a list is refused.
-func TestLists(t *testing.T) {
+func TestALongListArrivesInSeveralMessages(t *testing.T) {
 	b := newBench(t)
 	driver, device := b.meet(t, b.irq)
 	var body []byte
@@ -225,8 +225,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestDeadlines: a deadline ends a wait and leaves the session open.
-func TestDeadlines(t *testing.T) {
+// TestADeadlineLeavesTheSessionOpen: a deadline ends a wait and leaves the session open.
+func TestADeadlineLeavesTheSessionOpen(t *testing.T) {
 	b := newBench(t)
 	driver, device := b.meet(t, b.irq)
 	_ = device.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
@@ -258,9 +258,9 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestNextProcess: a process that takes over a block ends the session of the process before it, and
+// TestTheNextProcessEndsTheOldSession: a process that takes over a block ends the session of the process before it, and
 // opens the session that a driver waits for.
-func TestNextProcess(t *testing.T) {
+func TestTheNextProcessEndsTheOldSession(t *testing.T) {
 	b := newBench(t)
 	mem := b.mem
 	driver, _ := b.meet(t, b.irq)
@@ -286,8 +286,8 @@ func TestNextProcess(t *testing.T) {
 	c.Close()
 }
 
-// TestReset: a function level reset ends the session. The driver may use any session number then.
-func TestReset(t *testing.T) {
+// TestAResetEndsTheSession: a function level reset ends the session. The driver may use any session number then.
+func TestAResetEndsTheSession(t *testing.T) {
 	b := newBench(t)
 	_, device := b.meet(t, b.irq)
 	number := b.word(abi.ControlHeaderOpened)
@@ -309,9 +309,9 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestHostile writes into the block what a driver must not write, or not at that time.
+// TestWrongIndicesAndLengthsAreRefused writes into the block what a driver must not write, or not at that time.
 // (DEV-1016)
-func TestHostile(t *testing.T) {
+func TestWrongIndicesAndLengthsAreRefused(t *testing.T) {
 	for name, do := range map[string]func(b *bench){
 		"producer far ahead": func(b *bench) { b.set(abi.WindowRequests+abi.QueueHeaderProducer, 65) },
 		"producer behind":    func(b *bench) { b.set(abi.WindowRequests+abi.QueueHeaderProducer, ^uint32(0)) },
@@ -349,8 +349,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestNobody: a driver gives up on a block that nobody serves.
-func TestNobody(t *testing.T) {
+// TestADriverGivesUpOnAnUnservedBlock: a driver gives up on a block that nobody serves.
+func TestADriverGivesUpOnAnUnservedBlock(t *testing.T) {
 	for name, wait := range map[string]struct {
 		within time.Duration // of the context; 0: for ever
 		want   error
@@ -409,9 +409,9 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// TestInterruptsEnd: a driver with interrupts polls seldom, however many interrupts came. Once its
+// TestADriverPollsOftenOnceItsInterruptsEnd: a driver with interrupts polls seldom, however many interrupts came. Once its
 // interrupts have ended it polls often.
-func TestInterruptsEnd(t *testing.T) {
+func TestADriverPollsOftenOnceItsInterruptsEnd(t *testing.T) {
 	b := newBench(t)
 	driver, _ := b.meet(t, b.irq)
 	waits, tick, irq := make(chan time.Duration, 1000), make(chan time.Time), make(chan struct{})

@@ -32,9 +32,9 @@ func arm(mem ring.Mem, number, index uint32, solicited bool) {
 	binary.LittleEndian.PutUint64(mem[72:], word)
 }
 
-// TestArmWord: when an arm word asks for an event, and when it names an entry nobody can have
+// TestAnArmWordAsksForOneEvent: when an arm word asks for an event, and when it names an entry nobody can have
 // polled.
-func TestArmWord(t *testing.T) {
+func TestAnArmWordAsksForOneEvent(t *testing.T) {
 	for name, c := range map[string]struct {
 		number, index    uint32
 		only, solicited  bool // solicited entries only; the entry is

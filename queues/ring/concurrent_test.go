@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// TestConcurrentQueue runs driver and device in two goroutines over one
+// TestAConcurrentQueueLosesNoEntryOrWakeUp runs driver and device in two goroutines over one
 // queue, with doorbells only when the event index asks for them: every entry
 // arrives whole and in order, and no wake-up is lost (DRV-603, DRV-604,
 // DEV-607). Run it with -race.
-func TestConcurrentQueue(t *testing.T) {
+func TestAConcurrentQueueLosesNoEntryOrWakeUp(t *testing.T) {
 	const total = 20000
 	l := QueueLayout(4, 6)
 	mem := newMem(l)
@@ -91,10 +91,10 @@ func TestConcurrentQueue(t *testing.T) {
 	wg.Wait()
 }
 
-// TestConcurrentCQ runs the device's and the driver's side of a completion
+// TestConcurrentCompletionsArriveWholeAndInOrder runs the device's and the driver's side of a completion
 // queue in two goroutines. Run it with -race: the tail word alone orders the
 // entry's bytes (DEV-702, DRV-703).
-func TestConcurrentCQ(t *testing.T) {
+func TestConcurrentCompletionsArriveWholeAndInOrder(t *testing.T) {
 	const total = 20000
 	l := CQLayout(3)
 	mem := newMem(l)
@@ -142,10 +142,10 @@ func TestConcurrentCQ(t *testing.T) {
 	wg.Wait()
 }
 
-// TestConcurrentArming runs a device that writes entries against a driver that
+// TestASleepingDriverIsWokenByItsEvent runs a device that writes entries against a driver that
 // sleeps whenever the queue is empty, woken by nothing but the events it armed for
 // by the word. Run it with -race (DRV-709, DEV-709).
-func TestConcurrentArming(t *testing.T) {
+func TestASleepingDriverIsWokenByItsEvent(t *testing.T) {
 	const total = 20000
 	l := CQLayout(3)
 	mem := newMem(l)

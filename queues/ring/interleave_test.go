@@ -22,11 +22,11 @@ func (s stepped) Store32(off uint64, v uint32) error {
 	return s.Bytes.Store32(off, v)
 }
 
-// TestEveryInterleaving runs a driver that posts three entries against a
+// TestNoInterleavingLosesADoorbell runs a driver that posts three entries against a
 // device that takes, arms and sleeps, in every order of their first accesses
 // to the indices: at the end nothing lies in the queue of a sleeping device
 // without a doorbell on its way (DRV-604, DEV-607).
-func TestEveryInterleaving(t *testing.T) {
+func TestNoInterleavingLosesADoorbell(t *testing.T) {
 	const (
 		total = 3
 		steps = 15 // choices between the sides; what is left runs driver first
@@ -119,11 +119,11 @@ func (s wordStepped) Store64Release(off, v uint64) error {
 	return s.Bytes.Store64Release(off, v)
 }
 
-// TestEveryArming runs a device that writes entries against a driver that polls,
+// TestNoInterleavingLosesAnEvent runs a device that writes entries against a driver that polls,
 // arms by the word, looks again and sleeps, in every order of their first accesses
 // to tails and word: at the end no driver sleeps over an entry it waits for
 // without an event on its way (DRV-709, DEV-709).
-func TestEveryArming(t *testing.T) {
+func TestNoInterleavingLosesAnEvent(t *testing.T) {
 	for _, solicitedOnly := range []bool{false, true} {
 		testEveryArming(t, solicitedOnly, true)
 		if !solicitedOnly {

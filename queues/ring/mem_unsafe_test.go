@@ -12,7 +12,7 @@ func newMem(l Layout) Mem {
 	return Mem(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))[:l.Size()])
 }
 
-func TestMem(t *testing.T) {
+func TestMemRefusesAccessOutOfBounds(t *testing.T) {
 	words := make([]uint64, 4)
 	m := Mem(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 32))
 	must(t, m.Store32(28, 1))

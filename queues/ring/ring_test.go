@@ -40,10 +40,10 @@ func startAt(t testing.TB, i uint32, p *Producer, c *Consumer) {
 	}
 }
 
-// TestQueueModel drives both sides of a queue against a plain list, started
+// TestAQueueBehavesLikeAList drives both sides of a queue against a plain list, started
 // anywhere, also shortly before the indices wrap at 2^32 (DRV-602, DRV-604,
 // DEV-605).
-func TestQueueModel(t *testing.T) {
+func TestAQueueBehavesLikeAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log2 := rapid.Uint8Range(1, 5).Draw(t, "log2")
 		l := QueueLayout(log2, 6)
@@ -139,9 +139,9 @@ func must(t interface{ Fatal(...any) }, err error) {
 	}
 }
 
-// TestCQModel drives both sides of a completion queue against a plain list
+// TestACompletionQueueBehavesLikeAList drives both sides of a completion queue against a plain list
 // (DRV-703, DRV-704, DEV-705).
-func TestCQModel(t *testing.T) {
+func TestACompletionQueueBehavesLikeAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log2 := rapid.Uint8Range(1, 5).Draw(t, "log2")
 		l := CQLayout(log2)
@@ -193,9 +193,9 @@ func TestCQModel(t *testing.T) {
 	})
 }
 
-// TestPhaseFlips walks several passes over a ring and the wrap of the index
+// TestThePhaseFlipsOnEachPass walks several passes over a ring and the wrap of the index
 // (DEV-702).
-func TestPhaseFlips(t *testing.T) {
+func TestThePhaseFlipsOnEachPass(t *testing.T) {
 	l := CQLayout(2)
 	for i, want := range map[uint32]uint64{0: phaseBit, 3: phaseBit, 4: 0, 7: 0, 8: phaseBit, 1<<32 - 1: 0, 1<<32 - 5: phaseBit} {
 		if got := l.phase(i); got != want {
@@ -204,7 +204,7 @@ func TestPhaseFlips(t *testing.T) {
 	}
 }
 
-func TestLayout(t *testing.T) {
+func TestSlotsFillTheirLayoutExactly(t *testing.T) {
 	for _, c := range []struct {
 		l               Layout
 		entries, stride uint32
@@ -227,9 +227,9 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestHostileProducer lets the driver write every kind of wrong index
+// TestAWrongProducerIndexIsRefused lets the driver write every kind of wrong index
 // (DEV-503, DEV-605).
-func TestHostileProducer(t *testing.T) {
+func TestAWrongProducerIndexIsRefused(t *testing.T) {
 	l := QueueLayout(3, 6)
 	for _, c := range []struct {
 		next, seen, mem, bell uint32
@@ -255,9 +255,9 @@ func TestHostileProducer(t *testing.T) {
 	}
 }
 
-// TestHostileConsumer lets the other side write wrong consumer indices
+// TestAWrongConsumerIndexIsRefused lets the other side write wrong consumer indices
 // (DEV-705).
-func TestHostileConsumer(t *testing.T) {
+func TestAWrongConsumerIndexIsRefused(t *testing.T) {
 	l := CQLayout(1)
 	for _, bad := range []uint32{3, 0xffffffff, 0x80000000} {
 		mem := newMem(l)
@@ -296,7 +296,7 @@ func TestHostileConsumer(t *testing.T) {
 	}
 }
 
-func TestBounds(t *testing.T) {
+func TestNoAccessGoesBeyondAnEntry(t *testing.T) {
 	l := QueueLayout(2, 6)
 	mem := newMem(l)
 	p, c := NewProducer(mem, l), NewConsumer(mem, l)
@@ -375,9 +375,9 @@ func (f *failing) Store64Release(off, v uint64) error {
 	return errors.Join(f.use(), f.Mem.Store64Release(off, v))
 }
 
-// TestMemoryFails breaks the memory at every access of a walk through all
+// TestAMemoryErrorLeavesNothingHalfDone breaks the memory at every access of a walk through all
 // operations: the error comes out, and nothing is half done.
-func TestMemoryFails(t *testing.T) {
+func TestAMemoryErrorLeavesNothingHalfDone(t *testing.T) {
 	walk := func(q, cq *failing) error {
 		l, cl := QueueLayout(1, 6), CQLayout(1)
 		p, c := NewProducer(q, l), NewConsumer(q, l)

@@ -55,8 +55,8 @@ func TestNumbersAreCut(t *testing.T) {
 	}
 }
 
-// TestSyndromes: what an acknowledgement says, by its five bits of kind and value.
-func TestSyndromes(t *testing.T) {
+// TestASyndromeTellsAcknowledgedFromNotReady: what an acknowledgement says, by its five bits of kind and value.
+func TestASyndromeTellsAcknowledgedFromNotReady(t *testing.T) {
 	for s := range 256 {
 		timer, notReady := Syndrome(s).NotReady()
 		kind := s >> 5 & 3
@@ -86,8 +86,8 @@ func TestCreditsRoundDown(t *testing.T) {
 	}
 }
 
-// TestDataEnds: the data ends in front of the pad, which the packet has room for.
-func TestDataEnds(t *testing.T) {
+// TestDataEndsBeforeItsPad: the data ends in front of the pad, which the packet has room for.
+func TestDataEndsBeforeItsPad(t *testing.T) {
 	for _, c := range []struct {
 		packet, headers int
 		pad             uint8

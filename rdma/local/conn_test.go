@@ -93,9 +93,9 @@ func (u *user) tags(kind falcon.EventKind) (tags []uint64) {
 	return tags
 }
 
-// TestAnswers: a push and a pull complete once, according to the target's answer, and the target
+// TestARequestCompletesOnceAsItWasAnswered: a push and a pull complete once, according to the target's answer, and the target
 // gets the result of its response.
-func TestAnswers(t *testing.T) {
+func TestARequestCompletesOnceAsItWasAnswered(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer  func(b *user, ev *falcon.Event)
 		code    falcon.Completion
@@ -162,9 +162,9 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestAskedAgain: a transaction that was not ready or deferred is delivered again at the requested
+// TestAnUnreadyTransactionIsDeliveredAgainOnTime: a transaction that was not ready or deferred is delivered again at the requested
 // time and not before. Those behind it wait too; other connections do not.
-func TestAskedAgain(t *testing.T) {
+func TestAnUnreadyTransactionIsDeliveredAgainOnTime(t *testing.T) {
 	const begin = 1e9
 	for name, c := range map[string]struct {
 		answer func(b *user, ev *falcon.Event)
@@ -213,9 +213,9 @@ func TestAskedAgain(t *testing.T) {
 	}
 }
 
-// TestFullQueue: an end accepts as many transactions as there is room for, and gets EvCredit when
+// TestAFullQueueTellsWhenItHasRoom: an end accepts as many transactions as there is room for, and gets EvCredit when
 // there is room again.
-func TestFullQueue(t *testing.T) {
+func TestAFullQueueTellsWhenItHasRoom(t *testing.T) {
 	n := newNIC()
 	a := n.open(t, 1, 2, nil)
 	for i := range uint64(maxTxns) {
@@ -265,11 +265,11 @@ func TestTurnsOfConnections(t *testing.T) {
 	}
 }
 
-// TestCredits: a transaction takes its credit when it is issued, and returns it when it is done.
+// TestATransactionHoldsCreditUntilItIsDone: a transaction takes its credit when it is issued, and returns it when it is done.
 // Refused ends get EvCredit when credit is available, in the order of refusals, and the host is
 // told of returned credit. A transaction that costs more than any limit allows fails when its turn
 // comes.
-func TestCredits(t *testing.T) {
+func TestATransactionHoldsCreditUntilItIsDone(t *testing.T) {
 	limit := credit.NoLimit()
 	limit[credit.ReqPktTx], limit[credit.ReqBufRx] = 2, 1
 	node := credit.New(nil, limit)
@@ -432,8 +432,8 @@ func TestEndsThatNameEachOtherAreJoined(t *testing.T) {
 	}
 }
 
-// TestLocalFailures: a transaction that an end cannot fill, or that has no peer, fails locally.
-func TestLocalFailures(t *testing.T) {
+// TestATransactionWithoutDataOrPeerFails: a transaction that an end cannot fill, or that has no peer, fails locally.
+func TestATransactionWithoutDataOrPeerFails(t *testing.T) {
 	n := newNIC()
 	a, b := n.pair(t, nil)
 	a.unready = errors.New("gone")
@@ -505,8 +505,8 @@ func (e *eager) Handle(now falcon.Time, ev *falcon.Event) {
 	}
 }
 
-// TestLimits: requests and responses of exactly the MTU are issued.
-func TestLimits(t *testing.T) {
+// TestRequestsLongerThanTheMTUAreRefused: requests and responses of exactly the MTU are issued.
+func TestRequestsLongerThanTheMTUAreRefused(t *testing.T) {
 	const mtu = 1080
 	e := New(nil)
 	l, err := e.Open(falcon.ConnConfig{LocalCID: 1, RemoteCID: 1, MTU: mtu})

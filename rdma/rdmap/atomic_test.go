@@ -42,7 +42,7 @@ func cmpSwapBits(original, compare, compareMask, swap, swapMask uint64) (result 
 	return result
 }
 
-func TestFetchAdd(t *testing.T) {
+func TestFetchAddKeepsCarriesWithinAField(t *testing.T) {
 	const all = ^uint64(0)
 	for _, c := range []struct{ original, addend, mask, want uint64 }{
 		{1, 2, 0, 3},
@@ -59,7 +59,7 @@ func TestFetchAdd(t *testing.T) {
 	}
 }
 
-func TestCmpSwap(t *testing.T) {
+func TestCmpSwapComparesAndSwapsUnderItsMasks(t *testing.T) {
 	const all = ^uint64(0)
 	for _, c := range []struct{ original, compare, compareMask, swap, swapMask, want uint64 }{
 		{5, 5, all, 9, all, 9},

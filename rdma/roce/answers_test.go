@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestAskedAgain: a peer repeats the maximum of READs or atomics, then gets the late answers, and
+// TestRepeatedRequestsDoNotCrowdOutNewOnes: a peer repeats the maximum of READs or atomics, then gets the late answers, and
 // asks for as many new ones. All of that arrives at once, and nothing is refused.
-func TestAskedAgain(t *testing.T) {
+func TestRepeatedRequestsDoNotCrowdOutNewOnes(t *testing.T) {
 	const most = 16
 	for name, op := range map[string]ib.Opcode{"READ": ib.ReadRequest, "atomic": ib.FetchAdd} {
 		t.Run(name, func(t *testing.T) {

@@ -68,10 +68,10 @@ func through(t *testing.T, algorithm string, n bottleneck, megabytes int) (rate 
 	return float64(megabytes<<20) * 1e9 / float64(now-1e9), w.links[0].Stats().Overflowed, queue
 }
 
-// TestBottleneck fills a bottleneck. With notifications DCQCN keeps its queue short, of lines and
+// TestABottleneckIsFilledWithAShortQueue fills a bottleneck. With notifications DCQCN keeps its queue short, of lines and
 // round trips of any kind, and loses nothing; without them, as with rdma_rxe, the window follows
 // the losses.
-func TestBottleneck(t *testing.T) {
+func TestABottleneckIsFilledWithAShortQueue(t *testing.T) {
 	for _, c := range []struct {
 		algorithm string
 		bottleneck

@@ -83,9 +83,9 @@ func TestCreditComesBack(t *testing.T) {
 	}
 }
 
-// TestCreditWaits: each time that a request waits for credit is counted; one that could never have
+// TestEachWaitForCreditIsCounted: each time that a request waits for credit is counted; one that could never have
 // it fails.
-func TestCreditWaits(t *testing.T) {
+func TestEachWaitForCreditIsCounted(t *testing.T) {
 	c := newCrowded(t, 2, 1)
 	for range 2 {
 		if !c.issue(0) {
@@ -197,9 +197,9 @@ func TestForgottenWaitsOnce(t *testing.T) {
 	}
 }
 
-// TestLimitLowered: a connection that waits for more credit than a lowered limit allows gets
+// TestALoweredLimitFailsARequestBeyondIt: a connection that waits for more credit than a lowered limit allows gets
 // Unblocked, and fails when it tries again.
-func TestLimitLowered(t *testing.T) {
+func TestALoweredLimitFailsARequestBeyondIt(t *testing.T) {
 	c := newCrowded(t, 2, 3)
 	for i := range 2 {
 		c.issue(i)

@@ -47,8 +47,8 @@ func send(to *roce.Destination, n int, from verbs.Waiter) verbs.Sent {
 	})
 }
 
-// TestDatagramHeaders: what a datagram's headers say.
-func TestDatagramHeaders(t *testing.T) {
+// TestADatagramHasTheHeadersOfItsRequest: what a datagram's headers say.
+func TestADatagramHasTheHeadersOfItsRequest(t *testing.T) {
 	p, to, of := sender(t, 1500)
 	bytes := uint64(0)
 	for n := range 6 {
@@ -79,9 +79,9 @@ func TestDatagramHeaders(t *testing.T) {
 	p.ports[1].NoteSent(true) // nor has any datagrams
 }
 
-// TestDatagramFits: the longest datagram is one whose packet fits whatever a packet may have around
+// TestTheLongestDatagramFitsOnePacket: the longest datagram is one whose packet fits whatever a packet may have around
 // its data. A port that is closed takes none.
-func TestDatagramFits(t *testing.T) {
+func TestTheLongestDatagramFitsOnePacket(t *testing.T) {
 	p, to, _ := sender(t, 1500)
 	const most = 1500 - 28 - wire.MaxDataHeaderLen - wire.ICRCLen
 	for n, want := range map[int]verbs.Sent{most - 1: verbs.Taken, most: verbs.Taken, most + 1: verbs.Lost} {
@@ -98,9 +98,9 @@ func TestDatagramFits(t *testing.T) {
 	}
 }
 
-// TestDatagramsWait: a function may have 128 datagrams waiting for the network. A sender without
+// TestASenderOfDatagramsResumesWhenThereIsRoom: a function may have 128 datagrams waiting for the network. A sender without
 // room gets Resume once.
-func TestDatagramsWait(t *testing.T) {
+func TestASenderOfDatagramsResumesWhenThereIsRoom(t *testing.T) {
 	p, to, _ := sender(t, 1500)
 	c := &crowd{}
 	for i := range 128 {
@@ -148,8 +148,8 @@ func TestDatagramsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestDestinationFamily: a port has destinations of its own family only.
-func TestDestinationFamily(t *testing.T) {
+// TestAPortReachesOnlyItsOwnFamily: a port has destinations of its own family only.
+func TestAPortReachesOnlyItsOwnFamily(t *testing.T) {
 	v4, v6 := [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 2}, [16]byte{0: 0xfd, 15: 2}
 	for _, is6 := range []bool{false, true} {
 		port := newWorld(1, is6, 1500, sim.Impairment{}).ports[0]

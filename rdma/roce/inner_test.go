@@ -27,10 +27,10 @@ func TestRepeatedReadCounts(t *testing.T) {
 	}
 }
 
-// TestInsertOverlap: an answer that shares a packet with one that is due is not due twice. The
+// TestAnOverlappingAnswerIsNotDueTwice: an answer that shares a packet with one that is due is not due twice. The
 // first of those that are due starts again from its beginning, and the others are unchanged. Other
 // answers are sent in the order of their PSNs.
-func TestInsertOverlap(t *testing.T) {
+func TestAnOverlappingAnswerIsNotDueTwice(t *testing.T) {
 	type span struct{ psn, left int }
 	for _, c := range []struct {
 		name string
@@ -61,8 +61,8 @@ func TestInsertOverlap(t *testing.T) {
 	}
 }
 
-// TestResultsKept: as many results of atomics are kept as a peer may have in flight.
-func TestResultsKept(t *testing.T) {
+// TestResultsOfAtomicsInFlightAreKept: as many results of atomics are kept as a peer may have in flight.
+func TestResultsOfAtomicsInFlightAreKept(t *testing.T) {
 	var s responder
 	for i := range 300 {
 		s.keep(result{psn: wire.PSN(i), original: uint64(i)})
@@ -91,8 +91,8 @@ func TestTheNewestAtomicOfAPSNIsRepeated(t *testing.T) {
 	}
 }
 
-// TestMessagesWrap: messages are counted in 24 bits.
-func TestMessagesWrap(t *testing.T) {
+// TestMessagesAreCountedIn24Bits: messages are counted in 24 bits.
+func TestMessagesAreCountedIn24Bits(t *testing.T) {
 	s := responder{msn: 1<<24 - 2, expected: 1<<24 - 1, missed: true}
 	s.took(1, true)
 	if s.msn != 1<<24-1 || s.expected != 0 || s.missed {
@@ -104,9 +104,9 @@ func TestMessagesWrap(t *testing.T) {
 	}
 }
 
-// TestMessageParts: which packets make a message, and which do not belong where they come. The path
+// TestOnlyPacketsInPlaceMakeAMessage: which packets make a message, and which do not belong where they come. The path
 // MTU is 256.
-func TestMessageParts(t *testing.T) {
+func TestOnlyPacketsInPlaceMakeAMessage(t *testing.T) {
 	type packet struct {
 		op    ib.Opcode
 		n     int
@@ -164,8 +164,8 @@ func TestMessageParts(t *testing.T) {
 	}
 }
 
-// TestLongestSend: a SEND names no length; it is over when it is longer than messages are.
-func TestLongestSend(t *testing.T) {
+// TestASendIsNoLongerThanTheLongestMessage: a SEND names no length; it is over when it is longer than messages are.
+func TestASendIsNoLongerThanTheLongestMessage(t *testing.T) {
 	m := message{kind: sending, bytes: 1<<31 - 256}
 	if m, ok := m.with(ib.SendMiddle.Info(), &wire.Headers{}, 256, 256); !ok || m.bytes != 1<<31 {
 		t.Errorf("%d bytes belong: %t", m.bytes, ok)
@@ -213,9 +213,9 @@ func TestRoundTripIsOfOnePacket(t *testing.T) {
 	}
 }
 
-// TestRetryPause: the pause before a retry follows RFC 6298: the first round trip and half of it,
+// TestThePauseBeforeARetryFollowsRoundTrips: the pause before a retry follows RFC 6298: the first round trip and half of it,
 // of the further ones an eighth, and of what they are off a quarter.
-func TestRetryPause(t *testing.T) {
+func TestThePauseBeforeARetryFollowsRoundTrips(t *testing.T) {
 	const ms = 1_000_000
 	var r roundTrip
 	if r.rto() != 100*ms {

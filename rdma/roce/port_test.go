@@ -14,9 +14,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestAttachFits: a connection is attached where the longest packet with data fits the network's
+// TestAConnectionAttachesWhereItsPacketsFit: a connection is attached where the longest packet with data fits the network's
 // MTU, and not where it is a byte too long.
-func TestAttachFits(t *testing.T) {
+func TestAConnectionAttachesWhereItsPacketsFit(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		longest := 0
 		for _, op := range []abi.Opcode{abi.OpWriteImm, abi.OpSend, abi.OpSendInv} {
@@ -35,8 +35,8 @@ func TestAttachFits(t *testing.T) {
 	}
 }
 
-// TestAttachTerms: which terms a connection has no way to keep.
-func TestAttachTerms(t *testing.T) {
+// TestTermsThatCannotBeKeptAreRefused: which terms a connection has no way to keep.
+func TestTermsThatCannotBeKeptAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(x *transport.Terms)
 		want   bool
@@ -64,8 +64,8 @@ func TestAttachTerms(t *testing.T) {
 	}
 }
 
-// TestWay: what the IP headers of connections say. Networks may mark their packets.
-func TestWay(t *testing.T) {
+// TestIPHeadersFollowTheWay: what the IP headers of connections say. Networks may mark their packets.
+func TestIPHeadersFollowTheWay(t *testing.T) {
 	for _, c := range []struct {
 		v6          bool
 		way         transport.Way
@@ -98,10 +98,10 @@ func source(t *testing.T, flow, qpn, other uint32) uint16 {
 	return p.hears()[0].way.SrcPort
 }
 
-// TestSourcePorts: a flow label decides on the UDP source port as Linux has it
+// TestSourcePortsComeFromFlowLabelsOrQueuePairs: a flow label decides on the UDP source port as Linux has it
 // (rdma_flow_label_to_udp_sport); without one the queue pairs do (rdma_calc_flow_label), so that
 // connections that differ in either are spread over many ports of the same range (Annex A17.9.4).
-func TestSourcePorts(t *testing.T) {
+func TestSourcePortsComeFromFlowLabelsOrQueuePairs(t *testing.T) {
 	for flow, want := range map[uint32]uint16{1: 0xc001, 0x3fff: 0xffff, 0x4000: 0xc001, 0x4001: 0xc000, 0xfffff: 0xffc0, 0x48001: 0xc013} {
 		if got := source(t, flow, 17, 18); got != want {
 			t.Errorf("flow label %#x: port %#x, want %#x", flow, got, want)
@@ -140,9 +140,9 @@ func linuxSourcePort(lqpn, rqpn uint32) uint16 {
 	return uint16(flLow | 0xc000)
 }
 
-// TestStrangeAddresses: packets to another address of a queue pair, or in a partition of another
+// TestPacketsForOtherAddressesOrPartitionsAreDropped: packets to another address of a queue pair, or in a partition of another
 // number, are for nobody. A limited member of the partition speaks too.
-func TestStrangeAddresses(t *testing.T) {
+func TestPacketsForOtherAddressesOrPartitionsAreDropped(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.way.Dst = netip.MustParseAddr("10.0.0.3")
@@ -178,8 +178,8 @@ func TestCorruptPacketsAreCounted(t *testing.T) {
 	}
 }
 
-// TestStatsAdd: every counter is summed.
-func TestStatsAdd(t *testing.T) {
+// TestASumOfStatsHasEveryCounter: every counter is summed.
+func TestASumOfStatsHasEveryCounter(t *testing.T) {
 	var one, sum transport.PortStats
 	v := reflect.ValueOf(&one).Elem()
 	for i := range v.NumField() {
@@ -194,8 +194,8 @@ func TestStatsAdd(t *testing.T) {
 	}
 }
 
-// TestPortClosed: what a port counted stays, once; nothing is sent any more.
-func TestPortClosed(t *testing.T) {
+// TestAClosedPortKeepsItsCountsAndSendsNothing: what a port counted stays, once; nothing is sent any more.
+func TestAClosedPortKeepsItsCountsAndSendsNothing(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.posts(abi.OpWrite, 8)
 	p.posts(abi.OpWrite, 8)
@@ -241,9 +241,9 @@ func TestNothingToSend(t *testing.T) {
 	}
 }
 
-// TestGuaranteedFirst: a function that uses no more than what is guaranteed to it sends before
+// TestGuaranteedTrafficIsSentFirst: a function that uses no more than what is guaranteed to it sends before
 // others.
-func TestGuaranteedFirst(t *testing.T) {
+func TestGuaranteedTrafficIsSentFirst(t *testing.T) {
 	w := newWorld(1, false, 1500, sim.Impairment{})
 	nic := credit.New(nil, credit.NoLimit())
 	guaranteed := credit.New(nic, credit.NoLimit())
@@ -304,9 +304,9 @@ func TestOperatorsSeeTheStateOfEachConnection(t *testing.T) {
 	}
 }
 
-// TestConnectionAnew: when a queue pair is connected again, its packets go to the new connection.
+// TestAReconnectedQueuePairUsesItsNewConnection: when a queue pair is connected again, its packets go to the new connection.
 // The end of the old connection does not affect it.
-func TestConnectionAnew(t *testing.T) {
+func TestAReconnectedQueuePairUsesItsNewConnection(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	old := p.conn
 	e := &scripted{target: target{serving: true}}
@@ -360,8 +360,8 @@ func (f *flood) refill(t *testing.T, now transport.Time) {
 	}
 }
 
-// TestWeights: what functions send is shared by their weights, however many connections they have.
-func TestWeights(t *testing.T) {
+// TestFunctionsShareTheLineByWeight: what functions send is shared by their weights, however many connections they have.
+func TestFunctionsShareTheLineByWeight(t *testing.T) {
 	w := newWorld(1, false, 1500, sim.Impairment{})
 	e := w.engines[0]
 	floods := []*flood{newFlood(t, e, "10.0.1.1", 1, 8, nil), newFlood(t, e, "10.0.1.2", 3, 4, nil)}

@@ -112,9 +112,9 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestResponseAcknowledges: the response to a READ or atomic acknowledges everything before it. If
+// TestAResponseAcknowledgesWhatCameBeforeIt: the response to a READ or atomic acknowledges everything before it. If
 // it shows that an earlier response was lost, that one is requested again.
-func TestResponseAcknowledges(t *testing.T) {
+func TestAResponseAcknowledgesWhatCameBeforeIt(t *testing.T) {
 	for _, op := range []abi.Opcode{abi.OpRead, abi.OpFetchAdd} {
 		response := map[abi.Opcode]ib.Opcode{abi.OpRead: ib.ReadRespOnly, abi.OpFetchAdd: ib.AtomicResponse}[op]
 		n := map[abi.Opcode]int{abi.OpRead: 8}[op]
@@ -145,8 +145,8 @@ func TestResponseAcknowledges(t *testing.T) {
 	}
 }
 
-// TestReadResponse: which packets are the response to a READ of two.
-func TestReadResponse(t *testing.T) {
+// TestAMalformedReadResponseFailsTheRead: which packets are the response to a READ of two.
+func TestAMalformedReadResponseFailsTheRead(t *testing.T) {
 	type packet struct {
 		op ib.Opcode
 		n  int
@@ -402,9 +402,9 @@ func TestDeadSendsNothing(t *testing.T) {
 	}
 }
 
-// TestSolicited: the last packet of a message says that its completion is a solicited event, where
+// TestOnlyTheLastPacketIsSolicited: the last packet of a message says that its completion is a solicited event, where
 // the request wants that; a READ never does.
-func TestSolicited(t *testing.T) {
+func TestOnlyTheLastPacketIsSolicited(t *testing.T) {
 	for _, c := range []struct {
 		op    abi.Opcode
 		flags uint8
@@ -427,8 +427,8 @@ func TestSolicited(t *testing.T) {
 	}
 }
 
-// TestRequesterCounts: the account has each packet and byte once.
-func TestRequesterCounts(t *testing.T) {
+// TestTheRequesterCountsEachPacketOnce: the account has each packet and byte once.
+func TestTheRequesterCountsEachPacketOnce(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.posts(abi.OpWrite, 300)
 	p.posts(abi.OpSend, 10)
@@ -554,9 +554,9 @@ func writes(count, length int) []transport.Request {
 	return requests
 }
 
-// TestAsksSeldom: a message asks for one answer. If many messages wait, not each one asks, since an
+// TestManyWaitingMessagesAskForFewAnswers: a message asks for one answer. If many messages wait, not each one asks, since an
 // answer costs the peer a packet.
-func TestAsksSeldom(t *testing.T) {
+func TestManyWaitingMessagesAskForFewAnswers(t *testing.T) {
 	a := newAsking(t)
 	a.carry(writes(1, 8*256))
 	if a.asked != 1 {

@@ -90,9 +90,9 @@ func TestRefusalIsNotReplaced(t *testing.T) {
 	p.wants("one too early, and then what was missing", ack(3))
 }
 
-// TestUnserved: a queue pair that refused a request refuses it again, says again what it had taken,
+// TestARefusedRequestIsRefusedAgain: a queue pair that refused a request refuses it again, says again what it had taken,
 // and repeats the results of atomics; a READ is not carried out any more.
-func TestUnserved(t *testing.T) {
+func TestARefusedRequestIsRefusedAgain(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.asks(ib.WriteOnly, 100, 8)
@@ -143,9 +143,9 @@ func TestNotServingSaysNothing(t *testing.T) {
 	p.wants("not serving")
 }
 
-// TestMessagesCounted: answers say how many messages are complete: of any length, of any kind, each
+// TestAnswersCountEachMessageOnce: answers say how many messages are complete: of any length, of any kind, each
 // once.
-func TestMessagesCounted(t *testing.T) {
+func TestAnswersCountEachMessageOnce(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	for i, c := range []struct {
 		op  ib.Opcode
@@ -218,8 +218,8 @@ func TestRateOfAnswers(t *testing.T) {
 	}
 }
 
-// TestBetweenPackets: within a message nothing else comes, neither a READ nor an atomic.
-func TestBetweenPackets(t *testing.T) {
+// TestNothingElseComesWithinAMessage: within a message nothing else comes, neither a READ nor an atomic.
+func TestNothingElseComesWithinAMessage(t *testing.T) {
 	for _, op := range []ib.Opcode{ib.ReadRequest, ib.FetchAdd, ib.SendOnly, ib.WriteMiddle} {
 		e := &scripted{target: target{serving: true}}
 		p := newPeer(t, e)
@@ -232,8 +232,8 @@ func TestBetweenPackets(t *testing.T) {
 	}
 }
 
-// TestRefusals: a refused request is reported to the peer and to the queue pair.
-func TestRefusals(t *testing.T) {
+// TestARefusalReachesPeerAndQueuePair: a refused request is reported to the peer and to the queue pair.
+func TestARefusalReachesPeerAndQueuePair(t *testing.T) {
 	for why, want := range map[transport.Refusal]ib.Syndrome{
 		transport.Access: ib.SynAccess, transport.Operation: ib.SynOperation, transport.Invalid: ib.SynInvalid,
 	} {
@@ -285,8 +285,8 @@ func TestAtomicOfPSN0(t *testing.T) {
 	p.wants("again", answered{ib.AtomicResponse, 2 - 100, ib.SynAck})
 }
 
-// TestResponderCounts: the account has each packet and byte once.
-func TestResponderCounts(t *testing.T) {
+// TestTheResponderCountsEachPacketOnce: the account has each packet and byte once.
+func TestTheResponderCountsEachPacketOnce(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.asks(ib.SendFirst, 100, segment)
@@ -310,9 +310,9 @@ func TestResponderCounts(t *testing.T) {
 	}
 }
 
-// TestNotifications: marks bring a notification of congestion (CA17-44), one in 50 µs; packets
+// TestOnlyMarkedPacketsBringNotifications: marks bring a notification of congestion (CA17-44), one in 50 µs; packets
 // without a mark bring none.
-func TestNotifications(t *testing.T) {
+func TestOnlyMarkedPacketsBringNotifications(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.now = 10e3 // a NIC may be as young as that
 	psn := 100
@@ -361,8 +361,8 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
-// TestTurns: a connection that has answers and requests to send does so in turns.
-func TestTurns(t *testing.T) {
+// TestAnswersAndRequestsTakeTurns: a connection that has answers and requests to send does so in turns.
+func TestAnswersAndRequestsTakeTurns(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.asks(ib.ReadRequest, 100, 10*segment)
 	p.posts(abi.OpWrite, 10*segment)
@@ -398,9 +398,9 @@ func TestPartingConnectionRepeatsAnswers(t *testing.T) {
 	}
 }
 
-// TestSilentPeers: a peer that says nothing more gets the answers to the READs it asked for, once.
+// TestASilentPeerGetsItsAnswersOnce: a peer that says nothing more gets the answers to the READs it asked for, once.
 // If the queue pair goes, it gets no more of them.
-func TestSilentPeers(t *testing.T) {
+func TestASilentPeerGetsItsAnswersOnce(t *testing.T) {
 	for _, stays := range []bool{true, false} {
 		p := newPeer(t, &scripted{target: target{serving: true}})
 		const packets = 10
@@ -458,8 +458,8 @@ type reachable struct {
 
 func (e *reachable) Address(srq uint32) bool { return srq == e.srq }
 
-// TestMaskedAtomics: each kind of atomic comes to the endpoint as what it is, over both services.
-func TestMaskedAtomics(t *testing.T) {
+// TestEachKindOfAtomicReachesTheEndpoint: each kind of atomic comes to the endpoint as what it is, over both services.
+func TestEachKindOfAtomicReachesTheEndpoint(t *testing.T) {
 	for _, xrc := range []bool{false, true} {
 		e := &adder{reachable: reachable{scripted: scripted{target: target{serving: true}}}}
 		p := newPeer(t, e, func(x *transport.Terms) { x.XRC = xrc })
@@ -514,9 +514,9 @@ func (e *immediates) Complete(_ transport.Time, p *transport.Packet, _ uint64, _
 	e.imm = append(e.imm, p.Imm)
 }
 
-// TestImmediate: the four bytes of immediate data are on the wire as they are in the work request,
+// TestImmediateDataArrivesUnchanged: the four bytes of immediate data are on the wire as they are in the work request,
 // and come to the peer so. The key of a SEND with invalidate is a number.
-func TestImmediate(t *testing.T) {
+func TestImmediateDataArrivesUnchanged(t *testing.T) {
 	w := newWorld(1, false, 1500, sim.Impairment{Delay: 1000})
 	a, b := w.connect(0), w.connect(1)
 	to := &immediates{target: target{serving: true}}

@@ -12,9 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestSlowerPeer: a peer that suddenly takes longer than the pause before a retry is asked twice a
+// TestASlowerPeerIsAskedTwiceOnlyAtFirst: a peer that suddenly takes longer than the pause before a retry is asked twice a
 // few times, until its round trip was measured, and not ever after.
-func TestSlowerPeer(t *testing.T) {
+func TestASlowerPeerIsAskedTwiceOnlyAtFirst(t *testing.T) {
 	w := newWorld(1, false, 1500, sim.Impairment{Delay: 1e6})
 	from, to := w.connect(0), w.connect(1)
 	attachMTU(t, from, &target{serving: true}, 17, 18, 1024)
@@ -51,10 +51,10 @@ func TestSlowerPeer(t *testing.T) {
 	}
 }
 
-// TestRetrySchedule: when an unanswered packet is sent again, and when the attempts end: after four
+// TestAnUnansweredPacketIsRetriedOnSchedule: when an unanswered packet is sent again, and when the attempts end: after four
 // times verbs' timeout as far as all attempts take 2 s, after the growing pause if that is shorter,
 // and never before 8 ms.
-func TestRetrySchedule(t *testing.T) {
+func TestAnUnansweredPacketIsRetriedOnSchedule(t *testing.T) {
 	const ms = 1e6
 	for _, c := range []struct {
 		timeout, count uint8
@@ -211,9 +211,9 @@ func TestResponsesAfterRewind(t *testing.T) {
 	}
 }
 
-// TestReadParts: a long READ is asked for in parts of as many packets as the window has, 64 at
+// TestALongReadIsAskedForInParts: a long READ is asked for in parts of as many packets as the window has, 64 at
 // most.
-func TestReadParts(t *testing.T) {
+func TestALongReadIsAskedForInParts(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	lengths := func(n int) (list []int) {
 		t.Helper()
@@ -275,8 +275,8 @@ func TestRequestsUnderWay(t *testing.T) {
 	}
 }
 
-// TestWhichAsk: which packets ask for an answer. The window at first is 32.
-func TestWhichAsk(t *testing.T) {
+// TestMessageEndsAndQuarterWindowsAskForAnswers: which packets ask for an answer. The window at first is 32.
+func TestMessageEndsAndQuarterWindowsAskForAnswers(t *testing.T) {
 	asking := func(list []heard) (at []int) {
 		for i := range list {
 			if list[i].BTH.AckReq {
@@ -325,9 +325,9 @@ func (s steady) Init(x *cc.State) {
 	x.Rate = s.rate
 }
 
-// TestRate: packets leave when the rate has them, 100 µs of it at once; acknowledgements do not
+// TestPacketsLeaveAtTheRate: packets leave when the rate has them, 100 µs of it at once; acknowledgements do not
 // wait.
-func TestRate(t *testing.T) {
+func TestPacketsLeaveAtTheRate(t *testing.T) {
 	const rate = 1e6 // a byte in a microsecond
 	p := &peer{world: newWorld(1, false, 1500, sim.Impairment{}), t: t, now: 1e9}
 	p.engines[0].UseCongestion(steady{rate: rate})

@@ -97,9 +97,9 @@ func TestTraceOfServed(t *testing.T) {
 	}
 }
 
-// TestTraceWanted: a completion follows what takes a receive, and it is noted of the last packet
+// TestTracesMarkPacketsThatBringACompletion: a completion follows what takes a receive, and it is noted of the last packet
 // alone.
-func TestTraceWanted(t *testing.T) {
+func TestTracesMarkPacketsThatBringACompletion(t *testing.T) {
 	for _, service := range []ib.Opcode{ib.RC, ib.UC} {
 		p, _, ring := traced(t, 0, func(x *transport.Terms) { x.Unreliable = service == ib.UC })
 		for i, c := range []struct {
@@ -154,8 +154,8 @@ func TestTraceOfOthers(t *testing.T) {
 	}
 }
 
-// TestTraceOrder: packets follow each other in traces, also where PSNs wrap to 0.
-func TestTraceOrder(t *testing.T) {
+// TestTracesKeepTheOrderWherePSNsWrap: packets follow each other in traces, also where PSNs wrap to 0.
+func TestTracesKeepTheOrderWherePSNsWrap(t *testing.T) {
 	p, _, ring := traced(t, 0, func(x *transport.Terms) { x.Sending.PSN, x.PSN = 1<<24-1, 1<<24-1 })
 	p.posts(abi.OpWrite, 2*segment)
 	p.asks(ib.WriteOnly, 1<<24-1, 8)

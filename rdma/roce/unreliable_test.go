@@ -22,8 +22,8 @@ func (l *listener) Complete(_ transport.Time, p *transport.Packet, n uint64, _ a
 	l.came, l.size = append(l.came, p.ID), append(l.size, n)
 }
 
-// TestUnreliableSequence checks how a responder handles packets by their PSNs. Nothing is answered.
-func TestUnreliableSequence(t *testing.T) {
+// TestAnUnreliableMessageArrivesWholeOrNotAtAll checks how a responder handles packets by their PSNs. Nothing is answered.
+func TestAnUnreliableMessageArrivesWholeOrNotAtAll(t *testing.T) {
 	const first, middle, last, only = ib.SendFirst, ib.SendMiddle, ib.SendLast, ib.SendOnly
 	type packet struct {
 		op  ib.Opcode
@@ -79,9 +79,9 @@ func TestUnreliableSequence(t *testing.T) {
 	}
 }
 
-// TestUnreliableService: an unreliable connection takes no opcode of another service, masked
+// TestUnreliableConnectionsRefuseOtherServices: an unreliable connection takes no opcode of another service, masked
 // atomics over XRC among them, whose prefix is that of its own with the manufacturer's bits.
-func TestUnreliableService(t *testing.T) {
+func TestUnreliableConnectionsRefuseOtherServices(t *testing.T) {
 	for _, op := range []ib.Opcode{
 		wire.Opcode(ib.XRC, ib.MaskedCmpSwap), wire.Opcode(ib.XRC, ib.MaskedFetchAdd), wire.Opcode(ib.RC, ib.MaskedFetchAdd), ib.SendOnly, ib.XRC | ib.WriteOnly,
 	} {
@@ -99,8 +99,8 @@ func TestUnreliableService(t *testing.T) {
 	}
 }
 
-// TestUnreliableCounts: what an unreliable connection took is counted, what it lost is not.
-func TestUnreliableCounts(t *testing.T) {
+// TestUnreliableLossesAreNotCounted: what an unreliable connection took is counted, what it lost is not.
+func TestUnreliableLossesAreNotCounted(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e, func(x *transport.Terms) { x.Unreliable = true })
 	for _, x := range []struct {

@@ -12,9 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestAttach: the terms that a connection accepts: segments of whole words and at least
+// TestConnectionsAcceptOnlyTermsThatFit: the terms that a connection accepts: segments of whole words and at least
 // leastSegment bytes, and a peer whose number fits.
-func TestAttach(t *testing.T) {
+func TestConnectionsAcceptOnlyTermsThatFit(t *testing.T) {
 	for name, c := range map[string]struct {
 		mtu       int // of the pipe
 		path      int
@@ -93,8 +93,8 @@ func TestDetachedConnectionRefusesRequests(t *testing.T) {
 	}
 }
 
-// TestEvents: which calls a queue pair gets for the events of its pipe.
-func TestEvents(t *testing.T) {
+// TestPipeEventsReachTheQueuePair: which calls a queue pair gets for the events of its pipe.
+func TestPipeEventsReachTheQueuePair(t *testing.T) {
 	s := newStage(t, true, nil)
 	s.Handle(testNow, &falcon.Event{Kind: falcon.EvCredit})
 	if s.user.unblocked != 1 || s.user.settled != 1 {
@@ -108,8 +108,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestExplain: the texts for packets of this end's requests, and of the responses to them.
-func TestExplain(t *testing.T) {
+// TestPacketsAreExplainedByTheirRequest: the texts for packets of this end's requests, and of the responses to them.
+func TestPacketsAreExplainedByTheirRequest(t *testing.T) {
 	if s := New().Over(&pipe{}); s.Explain(nil, true) != "" {
 		t.Error("a connection of nobody says something")
 	}

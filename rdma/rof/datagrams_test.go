@@ -47,9 +47,9 @@ func letter(op ib.Opcode, sn uint32, data string) []byte {
 	return packet(h, []byte(data))
 }
 
-// TestSendDatagrams: a datagram is one push that ends a message. Only one that the pipe takes gets
+// TestEachSentDatagramIsOneNumberedPush: a datagram is one push that ends a message. Only one that the pipe takes gets
 // a number.
-func TestSendDatagrams(t *testing.T) {
+func TestEachSentDatagramIsOneNumberedPush(t *testing.T) {
 	o := newOffice(t, true)
 	for _, c := range []struct {
 		err    error // of the pipe
@@ -77,8 +77,8 @@ func TestSendDatagrams(t *testing.T) {
 	}
 }
 
-// TestDatagramPackets: the packet of a datagram, with a pad of zeros; it needs all of its room.
-func TestDatagramPackets(t *testing.T) {
+// TestDatagramsAreWrittenWholeAndPadded: the packet of a datagram, with a pad of zeros; it needs all of its room.
+func TestDatagramsAreWrittenWholeAndPadded(t *testing.T) {
 	o := newOffice(t, true)
 	for _, c := range []struct {
 		d    transport.Datagram
@@ -133,9 +133,9 @@ func (o *office) hold(number uint32, d *datagram) {
 	*o.link.queue.place(number) = d
 }
 
-// TestDatagramsArrive: which datagrams are delivered, lost, or refused as belonging to another
+// TestOnlyValidDatagramsAreDelivered: which datagrams are delivered, lost, or refused as belonging to another
 // connection.
-func TestDatagramsArrive(t *testing.T) {
+func TestOnlyValidDatagramsAreDelivered(t *testing.T) {
 	ack, nack := call{what: "ack", rsn: 9}, call{what: "nack", rsn: 9, code: falconwire.NackCID}
 	d := transport.Datagram{To: testQPN, From: 8, QKey: 7, Solicited: true, Length: 3}
 	imm := d
@@ -174,9 +174,9 @@ func TestDatagramsArrive(t *testing.T) {
 	}
 }
 
-// TestDatagramOrder: on an ordered connection numbers only rise, and wrap; on another they mean
+// TestOrderedConnectionsDropOldDatagrams: on an ordered connection numbers only rise, and wrap; on another they mean
 // nothing.
-func TestDatagramOrder(t *testing.T) {
+func TestOrderedConnectionsDropOldDatagrams(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		o := newOffice(t, ordered)
 		o.heard = ^uint32(0) - 1
@@ -191,10 +191,10 @@ func TestDatagramOrder(t *testing.T) {
 	}
 }
 
-// TestDatagramEvents: a datagram that ends leaves the queue, and its completion code says whether
+// TestAFinishedDatagramLeavesTheQueue: a datagram that ends leaves the queue, and its completion code says whether
 // the destination was heard of. Nothing but datagrams may come. When the connection ends, so does
 // the link's.
-func TestDatagramEvents(t *testing.T) {
+func TestAFinishedDatagramLeavesTheQueue(t *testing.T) {
 	for code, heard := range map[falcon.Completion]bool{
 		falcon.CmplAck: true, falcon.CmplTargetNackCID: true, falcon.CmplTargetNackNRE: true, falcon.CmplLocalTO: false,
 		falcon.CmplDeadConn:  false,
@@ -248,9 +248,9 @@ func TestOnlySentDatagramsAreFound(t *testing.T) {
 	}
 }
 
-// TestLinkSegment: a datagram longer than the connection carries is lost, when it is sent, or when
+// TestDatagramsTooLongForTheConnectionAreLost: a datagram longer than the connection carries is lost, when it is sent, or when
 // it has waited for the connection.
-func TestLinkSegment(t *testing.T) {
+func TestDatagramsTooLongForTheConnectionAreLost(t *testing.T) {
 	l := newLines(t)
 	k, c := l.handle(1), newPipe(100)
 	k.Want(l.now)
@@ -272,9 +272,9 @@ func TestLinkSegment(t *testing.T) {
 	}
 }
 
-// TestLinkQueue: datagrams wait while the connection has no credit, and leave their places in any
+// TestDatagramsWaitForCreditUntilTheQueueIsFull: datagrams wait while the connection has no credit, and leave their places in any
 // order; a place is free again when it is the oldest.
-func TestLinkQueue(t *testing.T) {
+func TestDatagramsWaitForCreditUntilTheQueueIsFull(t *testing.T) {
 	l := newLines(t)
 	k, c := l.open(1)
 	l.post(k, 2, verbs.Taken)
@@ -313,9 +313,9 @@ func TestLinkQueue(t *testing.T) {
 	}
 }
 
-// TestStalledLink: a sender waits for room until the destination has been silent for LinkStall.
+// TestASilentDestinationLosesItsDatagrams: a sender waits for room until the destination has been silent for LinkStall.
 // Then everything held is lost, and so is what is sent until the destination is heard of again.
-func TestStalledLink(t *testing.T) {
+func TestASilentDestinationLosesItsDatagrams(t *testing.T) {
 	l := newLines(t)
 	k, c := l.open(1)
 	begun := l.now
@@ -374,10 +374,10 @@ func TestStalledLink(t *testing.T) {
 	l.post(k, 1, verbs.Taken)
 }
 
-// TestFullLinks: when a function holds the maximum of datagrams, links without a connection give
+// TestUnconnectedLinksMakeRoomInAFullFunction: when a function holds the maximum of datagrams, links without a connection give
 // theirs up at once. If all links have one, the sender waits for the link that has been silent
 // longest.
-func TestFullLinks(t *testing.T) {
+func TestUnconnectedLinksMakeRoomInAFullFunction(t *testing.T) {
 	l := newLines(t)
 	var all []*Link
 	for i := range FunctionQueue / LinkQueue {
@@ -412,10 +412,10 @@ func TestFullLinks(t *testing.T) {
 	l.post(all[2], 1, verbs.Taken) // what was given up had no connection: the next may have one
 }
 
-// TestGRH compares the headers before datagrams with bytes made by hand: IPv6's, and IPv4's with
+// TestGRHsHoldCorrectIPHeaders compares the headers before datagrams with bytes made by hand: IPv6's, and IPv4's with
 // its checksum behind 20 bytes of nothing. Their lengths are those of RoCEv2's packets, with the
 // pad.
-func TestGRH(t *testing.T) {
+func TestGRHsHoldCorrectIPHeaders(t *testing.T) {
 	v4 := func(a, b, c, d byte) [16]byte { return [16]byte{10: 0xff, 11: 0xff, 12: a, 13: b, 14: c, 15: d} }
 	for name, c := range map[string]struct {
 		from, to [16]byte

@@ -75,9 +75,9 @@ func TestPacketsOfARequest(t *testing.T) {
 	}
 }
 
-// TestPullRequests: the packets of READs and atomics, with what the pipe is told of their
+// TestReadsAndAtomicsAreSentAsPulls: the packets of READs and atomics, with what the pipe is told of their
 // lengths. A READ's packet stays within one element of its scatter list.
-func TestPullRequests(t *testing.T) {
+func TestReadsAndAtomicsAreSentAsPulls(t *testing.T) {
 	s := newStage(t, true, nil)
 	s.user.element = func(offset uint32) uint32 { return 100 - offset%100 } // elements of 100 bytes
 	r := post(abi.OpRead, 250)
@@ -129,9 +129,9 @@ func TestPullRequests(t *testing.T) {
 	}
 }
 
-// TestNumbers: messages that take a receive count in one sequence, READs and atomics in another,
+// TestEachKindOfRequestHasItsOwnNumbers: messages that take a receive count in one sequence, READs and atomics in another,
 // packets in a third; a request that waited has its number since it began.
-func TestNumbers(t *testing.T) {
+func TestEachKindOfRequestHasItsOwnNumbers(t *testing.T) {
 	s := newStage(t, true, nil)
 	waits := post(abi.OpSend, 8)
 	for range 3 {
@@ -163,9 +163,9 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestWindow: so many packets of either kind are under way at most, and each that ends makes room
+// TestTheWindowLimitsPacketsUnderWay: so many packets of either kind are under way at most, and each that ends makes room
 // for another.
-func TestWindow(t *testing.T) {
+func TestTheWindowLimitsPacketsUnderWay(t *testing.T) {
 	s := newStage(t, true, func(t *transport.Terms) { t.Reads = 3 })
 	full := func(op abi.Opcode) {
 		t.Helper()
@@ -252,9 +252,9 @@ func TestIssueSaysWhyThePipeRefused(t *testing.T) {
 	}
 }
 
-// TestSolicited: only the last packet of a message is a solicited event, and only if that was asked
+// TestOnlyTheLastPacketIsSolicited: only the last packet of a message is a solicited event, and only if that was asked
 // for.
-func TestSolicited(t *testing.T) {
+func TestOnlyTheLastPacketIsSolicited(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		s, r := newStage(t, true, nil), post(abi.OpSend, 2*testSegment)
 		if asked {
@@ -268,9 +268,9 @@ func TestSolicited(t *testing.T) {
 	}
 }
 
-// TestExtendedRequests: on an extended reliable connection packets are of its service and name the
+// TestXRCRequestsNameTheSharedReceiveQueue: on an extended reliable connection packets are of its service and name the
 // shared receive queue.
-func TestExtendedRequests(t *testing.T) {
+func TestXRCRequestsNameTheSharedReceiveQueue(t *testing.T) {
 	s := newStage(t, true, extended)
 	for op, want := range map[abi.Opcode]ib.Opcode{
 		abi.OpSend: ib.SendOnly, abi.OpRead: ib.ReadRequest,
@@ -284,8 +284,8 @@ func TestExtendedRequests(t *testing.T) {
 	}
 }
 
-// TestRequestMemory: a packet needs room for its headers, its data and the pad, which is zero.
-func TestRequestMemory(t *testing.T) {
+// TestARequestNeedsRoomForItsWholePacket: a packet needs room for its headers, its data and the pad, which is zero.
+func TestARequestNeedsRoomForItsWholePacket(t *testing.T) {
 	s := newStage(t, true, nil)
 	for op, want := range map[abi.Opcode]int{abi.OpSend: 20 + 8, abi.OpRead: 44, abi.OpMaskedCmpSwap: 72} {
 		c := s.issue(post(op, 5))
@@ -369,9 +369,9 @@ func reply(op ib.Opcode, sn uint32, change func(*wire.Headers), data []byte) []b
 	return packet(h, data)
 }
 
-// TestReadResponses: a READ's data is taken from a response of any of a READ's kinds, to this queue
+// TestAReadTakesOnlyMatchingResponses: a READ's data is taken from a response of any of a READ's kinds, to this queue
 // pair, with its number and as long as was asked for. All others are errors.
-func TestReadResponses(t *testing.T) {
+func TestAReadTakesOnlyMatchingResponses(t *testing.T) {
 	data := []byte("twelve bytes")
 	bad := outcome{abi.WCBadRespErr, 0}
 	refused := func(syn ib.Syndrome) func(*wire.Headers) {
@@ -422,8 +422,8 @@ func TestReadResponses(t *testing.T) {
 	}
 }
 
-// TestAtomicResponses: what an atomic found is placed in the guest's byte order.
-func TestAtomicResponses(t *testing.T) {
+// TestAtomicResultsAreInTheGuestsByteOrder: what an atomic found is placed in the guest's byte order.
+func TestAtomicResultsAreInTheGuestsByteOrder(t *testing.T) {
 	original := func(h *wire.Headers) { h.AtomicAck.Original = 0x0102030405060708 }
 	s := newStage(t, true, nil)
 	s.answer(s.issue(post(abi.OpCmpSwap, 8)), falcon.CmplAck, synNone, reply(ib.AtomicResponse, 1, original, nil))

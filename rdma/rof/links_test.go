@@ -46,9 +46,9 @@ func TestManyLinksWithoutHandles(t *testing.T) {
 	}
 }
 
-// TestAcceptedLinks: the number of links that one function may open to another is limited, and so
+// TestLinksOpenedByOthersAreLimited: the number of links that one function may open to another is limited, and so
 // is the total. An existing link of the function's own handles is used if it has no connection.
-func TestAcceptedLinks(t *testing.T) {
+func TestLinksOpenedByOthersAreLimited(t *testing.T) {
 	l := newLines(t)
 	accept := func(n int, from uint32) *Link { return l.Accept(keyOf(address(n)), from) }
 	var first *Link
@@ -91,9 +91,9 @@ func TestAcceptedLinks(t *testing.T) {
 	}
 }
 
-// TestPassiveLink: a link that the peer opened is closed by the peer, also after handles came and
+// TestOnlyThePeerClosesALinkItOpened: a link that the peer opened is closed by the peer, also after handles came and
 // went. Then it is removed, unless it has handles.
-func TestPassiveLink(t *testing.T) {
+func TestOnlyThePeerClosesALinkItOpened(t *testing.T) {
 	for _, handles := range []int{0, 1} {
 		l := newLines(t)
 		k, c := l.Accept(keyOf(address(1)), 7), newPipe(1000)
@@ -152,8 +152,8 @@ func TestRefusedPassiveLink(t *testing.T) {
 	}
 }
 
-// TestLinksClose: links end with their function, each once, in the order they were made.
-func TestLinksClose(t *testing.T) {
+// TestLinksEndWithTheirFunctionInOrder: links end with their function, each once, in the order they were made.
+func TestLinksEndWithTheirFunctionInOrder(t *testing.T) {
 	l := newLines(t)
 	var order []int
 	want := []int{}
@@ -183,9 +183,9 @@ type closing struct {
 
 func (c *closing) Close(vtime.Time) { c.call() }
 
-// TestLinkPatience: a link waits a limited time for its connection. If there is none, it tries
+// TestAnUnansweredLinkTriesAgainAfterAPause: a link waits a limited time for its connection. If there is none, it tries
 // again after a pause that grows up to a limit. Meanwhile datagrams are lost.
-func TestLinkPatience(t *testing.T) {
+func TestAnUnansweredLinkTriesAgainAfterAPause(t *testing.T) {
 	l := newLines(t)
 	k := l.handle(1)
 	pauses := []vtime.Time{1e9, 2e9, 4e9, 8e9, 16e9, 30e9, 30e9}

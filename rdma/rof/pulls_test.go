@@ -35,9 +35,9 @@ const (
 	atomicLength = 32 // of a response with its headers
 )
 
-// TestReadLengths: a READ may have a packet's data; the peer may count the pad of the response or
+// TestReadsOfWrongLengthsAreRefused: a READ may have a packet's data; the peer may count the pad of the response or
 // not, and then gets none. Other lengths are no requests.
-func TestReadLengths(t *testing.T) {
+func TestReadsOfWrongLengthsAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		n     uint32
 		asked int
@@ -85,8 +85,8 @@ func TestReadLengths(t *testing.T) {
 	}
 }
 
-// TestResponsePad: the pad of a response is zero, whatever its packet's memory held before.
-func TestResponsePad(t *testing.T) {
+// TestThePadOfAResponseIsZero: the pad of a response is zero, whatever its packet's memory held before.
+func TestThePadOfAResponseIsZero(t *testing.T) {
 	s := newStage(t, true, nil)
 	c := s.pull(read(1, 5), readHeader+8)
 	b := bytes.Repeat([]byte{0xee}, c.length+1)
@@ -99,9 +99,9 @@ func TestResponsePad(t *testing.T) {
 	}
 }
 
-// TestAtomics: what the queue pair carries out by opcode, once, and what is answered. A response of
+// TestAnAtomicIsCarriedOutOnce: what the queue pair carries out by opcode, once, and what is answered. A response of
 // another length than theirs is no request.
-func TestAtomics(t *testing.T) {
+func TestAnAtomicIsCarriedOutOnce(t *testing.T) {
 	for op, want := range map[ib.Opcode]abi.Opcode{
 		ib.CmpSwap: abi.OpCmpSwap, ib.FetchAdd: abi.OpFetchAdd, ib.MaskedCmpSwap: abi.OpMaskedCmpSwap,
 		ib.MaskedFetchAdd: abi.OpMaskedFetchAdd,
@@ -129,9 +129,9 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
-// TestPullRefusals: the answers to READs that are refused, the counters, and whether the queue pair
+// TestRefusedReadsAreAnsweredWithTheReason: the answers to READs that are refused, the counters, and whether the queue pair
 // gets Refused.
-func TestPullRefusals(t *testing.T) {
+func TestRefusedReadsAreAnsweredWithTheReason(t *testing.T) {
 	other := read(1, 8)
 	other.RBTH.DestQP++
 	far := read(2, 8)
@@ -207,9 +207,9 @@ func TestPullRefusals(t *testing.T) {
 	}
 }
 
-// TestExtendedPulls: an extended reliable connection answers in its service, if the queue that a
+// TestXRCPullsNeedAReachableReceiveQueue: an extended reliable connection answers in its service, if the queue that a
 // request names is reached by it.
-func TestExtendedPulls(t *testing.T) {
+func TestXRCPullsNeedAReachableReceiveQueue(t *testing.T) {
 	for _, none := range []bool{false, true} {
 		s := newStage(t, true, extended)
 		s.user.noSRQ = none
@@ -266,10 +266,10 @@ func TestReadsWaitForTheRate(t *testing.T) {
 	}
 }
 
-// TestServedPulls: a connection keeps a limited number of requests whose responses are not
+// TestPullsWaitWhileTooManyAreUnacknowledged: a connection keeps a limited number of requests whose responses are not
 // acknowledged. The next request is deferred, and accepted when one was acknowledged. Responses of
 // a set that was dropped are no longer found.
-func TestServedPulls(t *testing.T) {
+func TestPullsWaitWhileTooManyAreUnacknowledged(t *testing.T) {
 	s := newStage(t, true, func(t *transport.Terms) { t.Serves = 2 * maxServed })
 	calls := map[uint64]call{}
 	for sn := range uint32(maxServed) {
@@ -311,9 +311,9 @@ func TestServedPulls(t *testing.T) {
 	}
 }
 
-// TestUnansweredReads: the peer may have a limited number of READs for which no response was sent.
+// TestTooManyUnansweredReadsAreRefused: the peer may have a limited number of READs for which no response was sent.
 // A response sent again counts once, and one that the pipe does not take no longer counts.
-func TestUnansweredReads(t *testing.T) {
+func TestTooManyUnansweredReadsAreRefused(t *testing.T) {
 	s := newStage(t, true, func(t *transport.Terms) { t.Serves = 2 })
 	sn := uint32(0)
 	ask := func() (call, bool) {
@@ -390,8 +390,8 @@ func TestAtomicsInTurn(t *testing.T) {
 	}
 }
 
-// TestEarlyRead: a READ ahead of its turn is answered, and counts in its turn among READs.
-func TestEarlyRead(t *testing.T) {
+// TestAnEarlyReadIsAnsweredAtOnce: a READ ahead of its turn is answered, and counts in its turn among READs.
+func TestAnEarlyReadIsAnsweredAtOnce(t *testing.T) {
 	s := newStage(t, false, nil)
 	second, third := read(3, 8), read(4, 8)
 	second.SETH.RMSN, third.SETH.RMSN = 1, 2

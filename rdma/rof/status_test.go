@@ -15,9 +15,9 @@ func known(st abi.WCStatus) bool {
 	return slices.ContainsFunc(schema.Current.Enum("WCStatus").Values, func(v schema.Value) bool { return v.Value == uint64(st) })
 }
 
-// TestCompletionCodes: every completion code of Falcon has a status that the ABI knows, and success
+// TestEveryCompletionCodeHasAKnownStatus: every completion code of Falcon has a status that the ABI knows, and success
 // has one only.
-func TestCompletionCodes(t *testing.T) {
+func TestEveryCompletionCodeHasAKnownStatus(t *testing.T) {
 	for code := range falcon.Completion(16) {
 		for syn := range 256 {
 			st := completionStatus(code, ib.Syndrome(syn))

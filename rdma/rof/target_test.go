@@ -29,9 +29,9 @@ func refusal(syn ib.Syndrome) call {
 	return call{what: "nack", code: falconwire.NackNRE, ulp: uint8(syn)}
 }
 
-// TestPushAnswers: the answer to the first packet of a peer, the counters and the calls, for each
+// TestEachErrorOfAPushHasItsAnswer: the answer to the first packet of a peer, the counters and the calls, for each
 // possible error.
-func TestPushAnswers(t *testing.T) {
+func TestEachErrorOfAPushHasItsAnswer(t *testing.T) {
 	ack := call{what: "ack"}
 	only := send(ib.SendOnly, 1, 1, 0)
 	other := only
@@ -176,9 +176,9 @@ func TestNotReadyPacketComesAgain(t *testing.T) {
 	}
 }
 
-// TestEarlyPackets: on an unordered connection data is placed as it comes, and messages complete in
+// TestEarlyPacketsArePlacedButCompleteInOrder: on an unordered connection data is placed as it comes, and messages complete in
 // the order of the requests.
-func TestEarlyPackets(t *testing.T) {
+func TestEarlyPacketsArePlacedButCompleteInOrder(t *testing.T) {
 	s := newStage(t, false, nil)
 	for _, p := range []struct {
 		h    wire.Headers
@@ -230,9 +230,9 @@ func TestEarlyPacketsBehindAnError(t *testing.T) {
 	}
 }
 
-// TestUnorderedMessages: in unordered mode each message completes as it comes, once, and what takes
+// TestUnorderedMessagesCompleteAsTheyCome: in unordered mode each message completes as it comes, once, and what takes
 // a receive has one packet.
-func TestUnorderedMessages(t *testing.T) {
+func TestUnorderedMessagesCompleteAsTheyCome(t *testing.T) {
 	s := newStage(t, false, unordered)
 	for i, p := range []wire.Headers{
 		send(ib.SendOnly, 3, 2, 0), headers(ib.WriteFirst, 4), send(ib.WriteOnlyImm, 2, 1, 0),
@@ -285,8 +285,8 @@ func TestMessagesOfSeveralPackets(t *testing.T) {
 	}
 }
 
-// TestPlacedPackets: what the queue pair is told about a packet, by opcode.
-func TestPlacedPackets(t *testing.T) {
+// TestAPacketIsPassedOnAsItsOpcodeSays: what the queue pair is told about a packet, by opcode.
+func TestAPacketIsPassedOnAsItsOpcodeSays(t *testing.T) {
 	for op, want := range map[ib.Opcode]transport.Packet{
 		ib.SendFirst:    {Op: abi.OpSend, First: true, Imm: 7},
 		ib.SendMiddle:   {Op: abi.OpSend, Imm: 7},
@@ -432,9 +432,9 @@ type part struct {
 	n      int
 }
 
-// TestUnreliableMessages: a message is complete if all its packets came, one after the other. What
+// TestUnreliableMessagesCompleteOnlyWhenWhole: a message is complete if all its packets came, one after the other. What
 // is left of one that lost a packet is not placed, and the next has its number.
-func TestUnreliableMessages(t *testing.T) {
+func TestUnreliableMessagesCompleteOnlyWhenWhole(t *testing.T) {
 	for name, c := range map[string]struct {
 		parts  []part
 		placed []uint32 // sequence numbers
@@ -524,9 +524,9 @@ func TestUnreliableMessages(t *testing.T) {
 	}
 }
 
-// TestUnreliableLosses: a message is lost if a packet of it is invalid, is not accepted by the
+// TestABadPacketQuietlyLosesItsUnreliableMessage: a message is lost if a packet of it is invalid, is not accepted by the
 // queue pair, or was sent without data. The peer is told of none of that.
-func TestUnreliableLosses(t *testing.T) {
+func TestABadPacketQuietlyLosesItsUnreliableMessage(t *testing.T) {
 	first := packet(send(ib.UC|ib.SendFirst, 1, 0, 0), make([]byte, 8))
 	spoiled := send(ib.UC|ib.SendFirst, 1, 0, 0)
 	spoiled.RBTH.CE = true
@@ -560,9 +560,9 @@ func TestUnreliableLosses(t *testing.T) {
 	}
 }
 
-// TestUnreliablePeers: an unreliable connection knows packets of another one's, READs, and who
+// TestUnreliableConnectionsRefuseStrayPacketsAndReads: an unreliable connection knows packets of another one's, READs, and who
 // serves nobody.
-func TestUnreliablePeers(t *testing.T) {
+func TestUnreliableConnectionsRefuseStrayPacketsAndReads(t *testing.T) {
 	s := newStage(t, true, unreliable)
 	other := send(ib.UC|ib.SendOnly, 1, 0, 0)
 	other.RBTH.DestQP++
@@ -580,9 +580,9 @@ func TestUnreliablePeers(t *testing.T) {
 	}
 }
 
-// TestUnreliableEnds: a packet is done with success whatever the peer answered, unless its data
+// TestUnreliablePacketsSucceedWhateverThePeerAnswers: a packet is done with success whatever the peer answered, unless its data
 // could not be read.
-func TestUnreliableEnds(t *testing.T) {
+func TestUnreliablePacketsSucceedWhateverThePeerAnswers(t *testing.T) {
 	s := newStage(t, true, unreliable)
 	refused, unanswered, gone := s.issue(post(abi.OpSend, 8)), s.issue(post(abi.OpSend, 8)), s.issue(post(abi.OpSend, 8))
 	if h, _ := s.request(refused); h.RBTH.Opcode != ib.UC|ib.SendOnly {

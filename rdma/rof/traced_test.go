@@ -23,8 +23,8 @@ func taken(r *trace.Ring) []trace.Event {
 // outside makes the stage's connection one that leaves the NIC, whose packets are sealed.
 func (s *stage) outside() { s.end.notes.Wire, s.end.notes.Flags = traced(true) }
 
-// TestTracedRequest: what is noted of a request's packets, inside a NIC and of one that leaves it.
-func TestTracedRequest(t *testing.T) {
+// TestEachStepOfATracedRequestIsNoted: what is noted of a request's packets, inside a NIC and of one that leaves it.
+func TestEachStepOfATracedRequestIsNoted(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		s := newStage(t, true, nil)
 		if leaves {
@@ -57,9 +57,9 @@ func TestTracedRequest(t *testing.T) {
 	}
 }
 
-// TestUntracedPacket: a packet that could not be filled is not sealed, and what belongs to another
+// TestOnlyTheTracedQueuePairIsNoted: a packet that could not be filled is not sealed, and what belongs to another
 // queue pair than the traced one is not noted.
-func TestUntracedPacket(t *testing.T) {
+func TestOnlyTheTracedQueuePairIsNoted(t *testing.T) {
 	s := newStage(t, true, nil)
 	s.outside()
 	r := s.trace(0)
@@ -90,9 +90,9 @@ func TestUntracedPacket(t *testing.T) {
 	}
 }
 
-// TestTracedTarget: what is noted of the peer's packets and of the responses to them: that a
+// TestEachStepOfThePeersPacketsIsNoted: what is noted of the peer's packets and of the responses to them: that a
 // completion follows where a message that takes a receive ends.
-func TestTracedTarget(t *testing.T) {
+func TestEachStepOfThePeersPacketsIsNoted(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		s, stays := newStage(t, true, nil), trace.Loopback
 		over, _ := traced(leaves)
@@ -143,8 +143,8 @@ func TestTracedTarget(t *testing.T) {
 	noteConcluded(new(transport.Account), 5, 4)
 }
 
-// TestTracedDatagrams: a datagram of the traced queue pair is noted when the pipe takes it.
-func TestTracedDatagrams(t *testing.T) {
+// TestATracedDatagramIsNotedWhenSent: a datagram of the traced queue pair is noted when the pipe takes it.
+func TestATracedDatagramIsNotedWhenSent(t *testing.T) {
 	for _, qpn := range []uint32{0, 8, 9} {
 		o := newOffice(t, true)
 		at := int64(0)
@@ -169,9 +169,9 @@ func TestTracedDatagrams(t *testing.T) {
 	}
 }
 
-// TestTracedLink: a link notes when it takes a datagram of the traced queue pair, and when that is
+// TestALinkNotesWhenTracedDatagramsBeginAndEnd: a link notes when it takes a datagram of the traced queue pair, and when that is
 // over.
-func TestTracedLink(t *testing.T) {
+func TestALinkNotesWhenTracedDatagramsBeginAndEnd(t *testing.T) {
 	for _, qpn := range []uint32{8, 9} {
 		l := newLines(t)
 		k, _ := l.open(1)

@@ -32,8 +32,8 @@ func lines(events ...Event) (list []string) {
 	return list
 }
 
-// TestTimelines: which events make an operation whole, and what is known of it then.
-func TestTimelines(t *testing.T) {
+// TestAnOperationComesOutWhenItIsWhole: which events make an operation whole, and what is known of it then.
+func TestAnOperationComesOutWhenItIsWhole(t *testing.T) {
 	for name, c := range map[string]struct {
 		events []Event
 		want   []string
@@ -183,10 +183,10 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// TestDoorbells: an entry's doorbell is the first that spoke of it; a doorbell speaks of all
+// TestTheFirstDoorbellOfAnEntryCounts: an entry's doorbell is the first that spoke of it; a doorbell speaks of all
 // entries before its index, which wraps. Of very many that nobody read for the oldest are
 // forgotten.
-func TestDoorbells(t *testing.T) {
+func TestTheFirstDoorbellOfAnEntryCounts(t *testing.T) {
 	last := ^uint32(0)
 	got := lines(
 		Event{Kind: Doorbell, Work: 7, Index: last}, // 1
@@ -219,8 +219,8 @@ func TestDoorbells(t *testing.T) {
 	}
 }
 
-// TestFound: an operation knows whether a doorbell said that it was there.
-func TestFound(t *testing.T) {
+// TestOperationsFoundWithoutADoorbellSaySo: an operation knows whether a doorbell said that it was there.
+func TestOperationsFoundWithoutADoorbellSaySo(t *testing.T) {
 	for kind, found := range map[Kind]bool{Doorbell: false, Found: true} {
 		a := NewAssembler(func(o *Operation) {
 			if o.Found != found {
@@ -233,9 +233,9 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// TestAnswered: an acknowledgement is about the packets before its numbers, in the window that each
+// TestAnAcknowledgementCoversOnlyEarlierPackets: an acknowledgement is about the packets before its numbers, in the window that each
 // is of, and about one connection. Numbers wrap.
-func TestAnswered(t *testing.T) {
+func TestAnAcknowledgementCoversOnlyEarlierPackets(t *testing.T) {
 	last := ^uint32(0)
 	for name, c := range map[string]struct {
 		psn      uint32
@@ -282,9 +282,9 @@ func TestPacketsAnsweredTogether(t *testing.T) {
 	}
 }
 
-// TestBegunAnew: what is still to come of an operation whose queue began anew does not end the one
+// TestLateEventsDoNotEndTheNextOperation: what is still to come of an operation whose queue began anew does not end the one
 // in its place.
-func TestBegunAnew(t *testing.T) {
+func TestLateEventsDoNotEndTheNextOperation(t *testing.T) {
 	got := lines(
 		Event{Kind: Read, Work: 7},
 		Event{Kind: Completed, Work: 7, Extra: 4, Flags: Wanted},
@@ -297,8 +297,8 @@ func TestBegunAnew(t *testing.T) {
 	}
 }
 
-// TestWhole: what an operation still waits for.
-func TestWhole(t *testing.T) {
+// TestAnOperationIsNotWholeWhileItWaits: what an operation still waits for.
+func TestAnOperationIsNotWholeWhileItWaits(t *testing.T) {
 	acked, completed := [NumSteps]int64{StepAcked: 1}, [NumSteps]int64{StepCompleted: 1}
 	both := [NumSteps]int64{StepAcked: 1, StepCompleted: 2}
 	for name, c := range map[string]struct {
@@ -328,10 +328,10 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestMarks: the steps that were seen come in the order of time, and at the same time in that of
+// TestStepsAreInOrderOfTimeAndCause: the steps that were seen come in the order of time, and at the same time in that of
 // cause: a responder acknowledges what it has delivered, and a requester completes what was
 // acknowledged.
-func TestMarks(t *testing.T) {
+func TestStepsAreInOrderOfTimeAndCause(t *testing.T) {
 	at := [NumSteps]int64{StepDelivered: 5, StepAcked: 5, StepCompleted: 5, StepReceived: 4, StepScheduled: 3}
 	for responder, want := range map[bool]string{
 		false: "scheduled=3 received=4 delivered=5 acked=5 cqe_written=5",
@@ -436,8 +436,8 @@ func TestOperationKnowsItsWire(t *testing.T) {
 	}
 }
 
-// TestRingSize: a ring holds at least as many events as asked for, a power of two.
-func TestRingSize(t *testing.T) {
+// TestRingSizesAreRoundedUpToPowersOfTwo: a ring holds at least as many events as asked for, a power of two.
+func TestRingSizesAreRoundedUpToPowersOfTwo(t *testing.T) {
 	for size, want := range map[int]int{0: 1, 1: 1, 2: 2, 3: 4, 16: 16, 17: 32} {
 		r := newTestRing(size, 0)
 		for range 100 {
@@ -452,8 +452,8 @@ func TestRingSize(t *testing.T) {
 	}
 }
 
-// TestRingWants: a ring is for one queue pair, or for all.
-func TestRingWants(t *testing.T) {
+// TestARingWantsOneQueuePairOrAll: a ring is for one queue pair, or for all.
+func TestARingWantsOneQueuePairOrAll(t *testing.T) {
 	all, one := newTestRing(1, 0), newTestRing(1, 5)
 	if !all.Wants(1) || !all.Wants(5) || one.Wants(4) || !one.Wants(5) || one.Wants(6) {
 		t.Error("a ring wants others")

@@ -14,7 +14,7 @@ func newTestRing(size int, qpn uint32) *Ring {
 
 // The latest events stay, older ones are counted, and the order is kept, however
 // adding and taking alternate.
-func TestRing(t *testing.T) {
+func TestARingKeepsTheLatestEventsInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newTestRing(10, 0) // 16
 		var added, got, lost uint64
@@ -52,8 +52,8 @@ func TestRingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestPairs: what names a packet or a completion in advance is used once.
-func TestPairs(t *testing.T) {
+// TestAnAnnouncementIsUsedOnce: what names a packet or a completion in advance is used once.
+func TestAnAnnouncementIsUsedOnce(t *testing.T) {
 	r := newTestRing(64, 0)
 	r.SealedPacket() // an acknowledgement
 	r.CompletionWritten(1, 0, false)
@@ -100,9 +100,9 @@ func TestAssemblerIsBounded(t *testing.T) {
 	}
 }
 
-// TestOverlap: a queue that begins anew, a packet that comes twice, events of
+// TestOperationsThatOverlapAreToldApart: a queue that begins anew, a packet that comes twice, events of
 // what began before the trace.
-func TestOverlap(t *testing.T) {
+func TestOperationsThatOverlapAreToldApart(t *testing.T) {
 	var got []*Operation
 	a := NewAssembler(func(o *Operation) { got = append(got, o) })
 	for i, e := range []Event{
@@ -183,9 +183,9 @@ func TestOldestRequestsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedRequests: what acknowledges a connection's packets is no sign that a request with
+// TestAcknowledgementsDoNotEndRequestsWithAResponse: what acknowledges a connection's packets is no sign that a request with
 // a response, or one that stayed inside the NIC, was acknowledged.
-func TestAcknowledgedRequests(t *testing.T) {
+func TestAcknowledgementsDoNotEndRequestsWithAResponse(t *testing.T) {
 	for flags, want := range map[uint8]int64{0: 3, Answering: 0, Loopback: 0} {
 		var got []*Operation
 		a := NewAssembler(func(o *Operation) { got = append(got, o) })

@@ -43,7 +43,7 @@ func rooms(t *testing.T, list string) []room {
 
 func ptr(v float64) *float64 { return &v }
 
-func TestMetrics(t *testing.T) {
+func TestMetricsAreReadFromBenchmarkOutput(t *testing.T) {
 	got, warnings := parsed().metrics(rooms(t, "all"))
 	want := []Metric{
 		{Name: "falcon/push64_per_s", Value: 1240000, Unit: "1/s", HigherIsBetter: true, Peer: "rxe", PeerValue: ptr(500000), Ratio: ptr(2.48)},
@@ -98,7 +98,7 @@ func TestOnlyTheRoomsAskedFor(t *testing.T) {
 	}
 }
 
-func TestTwoPeers(t *testing.T) {
+func TestAMetricMayHaveTwoPeers(t *testing.T) {
 	var r report
 	r.parse("BenchmarkX-2 1 5 ns/op 10 rdma/x_us 20 rdma/x_us@rxe 0 rdma/x_us@ernic\n")
 	got, _ := r.metrics(rooms(t, "all"))
@@ -107,7 +107,7 @@ func TestTwoPeers(t *testing.T) {
 	}
 }
 
-func TestTables(t *testing.T) {
+func TestMetricsAndBenchmarksArePrintedAsTables(t *testing.T) {
 	var b bytes.Buffer
 	r := parsed()
 	m, _ := r.metrics(rooms(t, "all"))
@@ -138,7 +138,7 @@ rdma.Write          100 000 000
 	}
 }
 
-func TestNumber(t *testing.T) {
+func TestNumbersAreRoundedAndGroupedInThousands(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 1: "1.000", 0.5: "0.5000", 12.345: "12.35", 999.94: "999.9", 1000: "1 000", -1234567: "-1 234 567", 0.00001234: "0.000012", 100000: "100 000",
 	} {
@@ -154,13 +154,13 @@ func TestUnitBeforeMTU(t *testing.T) {
 	}
 }
 
-func TestMedian(t *testing.T) {
+func TestTheMedianIsTheMiddleValue(t *testing.T) {
 	if median([]float64{3, 1, 2}) != 2 || median([]float64{4, 1, 2, 3}) != 2.5 || !math.IsNaN(median(nil)) {
 		t.Error("median")
 	}
 }
 
-func TestSelectRooms(t *testing.T) {
+func TestOnlyKnownRoomsAreSelected(t *testing.T) {
 	if _, err := selectRooms("falcon,kitchen"); err == nil || !strings.Contains(err.Error(), "falcon, tunnel, uplink, ports, rdma, roce, iwarp, driver, record, credits, fleet, guest and all") {
 		t.Errorf("%v", err)
 	}
@@ -171,7 +171,7 @@ func TestSelectRooms(t *testing.T) {
 
 // A goal is of the ratio where there is a peer, else of the value, and its direction is the
 // metric's.
-func TestGoal(t *testing.T) {
+func TestMissedGoalsAreMarked(t *testing.T) {
 	for _, c := range []struct {
 		m    Metric
 		want string
@@ -198,7 +198,7 @@ func TestGoal(t *testing.T) {
 	}
 }
 
-func TestMissingProgram(t *testing.T) {
+func TestAMissingProgramIsNamedWithItsPackage(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for _, r := range rooms(t, "guest") {
 		if why := r.missing(); !strings.Contains(why, "apt-get install qemu-system-x86") {
@@ -207,8 +207,8 @@ func TestMissingProgram(t *testing.T) {
 	}
 }
 
-// TestRun benchmarks a small module from end to end.
-func TestRun(t *testing.T) {
+// TestARunWritesMetricsAndReportsFailures benchmarks a small module from end to end.
+func TestARunWritesMetricsAndReportsFailures(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod":           "module example.org/x\n\ngo 1.26\n",

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMachine: the line has what the kernel's files say, and nothing of those that are not there.
-func TestMachine(t *testing.T) {
+// TestTheMachineIsDescribedFromTheKernelsFiles: the line has what the kernel's files say, and nothing of those that are not there.
+func TestTheMachineIsDescribedFromTheKernelsFiles(t *testing.T) {
 	root := t.TempDir()
 	if got := machine(root); got != "" {
 		t.Errorf("of nothing: %q", got)

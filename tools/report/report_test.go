@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestReport(t *testing.T) {
+func TestFailedAndSkippedTestsFailTheReport(t *testing.T) {
 	const good = `{"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"what A says\n"}
 `

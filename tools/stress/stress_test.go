@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestListTests: of the tests in this file those that start a process belong, also where another
+// TestOnlyTestsThatUseTheMachineAreListed: of the tests in this file those that start a process belong, also where another
 // function does it for them.
-func TestListTests(t *testing.T) {
+func TestOnlyTestsThatUseTheMachineAreListed(t *testing.T) {
 	tests, err := listTests("..", []string{"./stress"})
 	if err != nil {
 		t.Fatal(err)
@@ -25,12 +25,12 @@ func TestListTests(t *testing.T) {
 			t.Errorf("%s boots no guest", test.path())
 		}
 	}
-	if got, want := strings.Join(names, " "), "stress.TestKillMarked"; got != want {
+	if got, want := strings.Join(names, " "), "stress.TestMarkedProcessesAreKilled"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
 
-func TestCount(t *testing.T) {
+func TestOnlyTheTestItselfIsCounted(t *testing.T) {
 	const out = `=== RUN   TestA
 --- PASS: TestA (0.01s)
 === RUN   TestA
@@ -44,7 +44,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-func TestKillMarked(t *testing.T) {
+func TestMarkedProcessesAreKilled(t *testing.T) {
 	entry := fmt.Sprint(mark, "test-", os.Getpid())
 	sleeper := sleep(t, entry)
 	if left := killMarked(entry); len(left) != 1 || !strings.HasPrefix(left[0], "sleep 1000") {
@@ -68,8 +68,8 @@ func sleep(t *testing.T, entry string) *exec.Cmd {
 	return cmd
 }
 
-// TestTally: a guest's test is done after a fifth of the runs, and a slow test runs once at a time.
-func TestTally(t *testing.T) {
+// TestAGuestsTestNeedsFewerRuns: a guest's test is done after a fifth of the runs, and a slow test runs once at a time.
+func TestAGuestsTestNeedsFewerRuns(t *testing.T) {
 	quick, guest := aTest{pkg: &testPackage{path: "p"}, name: "TestQuick"}, aTest{pkg: &testPackage{path: "p"}, name: "TestGuest", guest: true}
 	y := newTally([]aTest{quick, guest})
 	if n := y.atOnce(quick); n != 1 {
@@ -89,9 +89,9 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// TestResume: runs count for the next time, for tests that were asked for and for others, until the
+// TestRunsCountUntilTheTestsChange: runs count for the next time, for tests that were asked for and for others, until the
 // tests of their package are built to other bytes.
-func TestResume(t *testing.T) {
+func TestRunsCountUntilTheTestsChange(t *testing.T) {
 	dir := t.TempDir()
 	pkg := func(path, sum string) aTest { return aTest{pkg: &testPackage{path: path, sum: sum}, name: "Test"} }
 	y := newTally([]aTest{pkg("same", "1"), pkg("changed", "1"), pkg("other", "1")})
@@ -130,8 +130,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestLock: two runs in one folder would remove each other's tests.
-func TestLock(t *testing.T) {
+// TestTwoRunsCannotShareAFolder: two runs in one folder would remove each other's tests.
+func TestTwoRunsCannotShareAFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "stress")
 	for range 2 {
 		unlock, err := lock(dir)

@@ -272,8 +272,8 @@ func TestLongDemoPCI(t *testing.T) {
 	d.nothingLeft()
 }
 
-// TestDemoStopped: however the demo is ended in the middle of its work, nothing is left.
-func TestDemoStopped(t *testing.T) {
+// TestAStoppedDemoLeavesNothing: however the demo is ended in the middle of its work, nothing is left.
+func TestAStoppedDemoLeavesNothing(t *testing.T) {
 	bare := []string{"--no-vm", "--fabric", "tap", "--count", "3000"}
 	for _, tc := range []struct {
 		name string
@@ -316,8 +316,8 @@ func TestDemoStopped(t *testing.T) {
 	}
 }
 
-// TestDemoRefuses: options that cannot work are refused with a reason.
-func TestDemoRefuses(t *testing.T) {
+// TestTheDemoRefusesOptionsThatCannotWork: options that cannot work are refused with a reason.
+func TestTheDemoRefusesOptionsThatCannotWork(t *testing.T) {
 	precious := t.TempDir()
 	if err := os.WriteFile(precious+"/thesis", nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -10,9 +10,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestExplain: a name that vnic prints is explained in the words of the documentation, however it is
+// TestANameIsExplainedInAnySpelling: a name that vnic prints is explained in the words of the documentation, however it is
 // written; of another the nearest is named.
-func TestExplain(t *testing.T) {
+func TestANameIsExplainedInAnySpelling(t *testing.T) {
 	for name, want := range map[string][]string{
 		"DRV-602":                      {"DRV-602 (docs/abi/index.md, 6. Send and receive queues)\nThe driver owns slots", "MUST NOT move the producer back.", "Broken by: a producer that moved back"},
 		"drv602":                       {"DRV-602 (docs"},

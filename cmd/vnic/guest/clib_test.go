@@ -44,9 +44,9 @@ func buildC(t testing.TB, variables ...string) string {
 	return dir
 }
 
-// TestC: the C programs, built with sanitizers, work without a VM, with each other and with the Go
+// TestProgramsInCWorkWithoutAVM: the C programs, built with sanitizers, work without a VM, with each other and with the Go
 // driver.
-func TestC(t *testing.T) {
+func TestProgramsInCWorkWithoutAVM(t *testing.T) {
 	bin := buildC(t, sanitizers...)
 	goBin := t.TempDir()
 	if err := vnictest.Build(filepath.Join(goBin, "pingpong"), "../../../guestlib/examples/pingpong"); err != nil {
@@ -263,9 +263,9 @@ func cInGuest(t *testing.T, config string, f func(guest func(m qemu.Machine, arg
 	}, dir)
 }
 
-// TestDriverGuide: all C code in the guide is part of the driver, and the driver is as short as the
+// TestCodeOfTheGuideIsPartOfTheDriver: all C code in the guide is part of the driver, and the driver is as short as the
 // guide says.
-func TestDriverGuide(t *testing.T) {
+func TestCodeOfTheGuideIsPartOfTheDriver(t *testing.T) {
 	guide, err := os.ReadFile("../../../docs/driver-guide.md")
 	if err != nil {
 		t.Fatal(err)

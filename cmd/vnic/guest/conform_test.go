@@ -63,8 +63,8 @@ const pciClauses = "DEV-1101 DEV-1102 DEV-1103 DEV-1104 DEV-1106"
 // (TestConformanceOverIWARP).
 const iwarpClauses = "DEV-970 DEV-971 DEV-972 DEV-973"
 
-// TestConform: the NIC passes the kit run by a bare client, on a VF and on a PF.
-func TestConform(t *testing.T) {
+// TestTheNICPassesTheConformanceKit: the NIC passes the kit run by a bare client, on a VF and on a PF.
+func TestTheNICPassesTheConformanceKit(t *testing.T) {
 	dir := t.TempDir()
 	vnictest.Serve(t, vnictest.WriteConfig(t, fmt.Sprintf(conformConfig, "{unix: p}", dir)))
 	const windows, vfs = "DEV-1001 DEV-1002 DEV-1003 DEV-1004 DEV-1006 DEV-1008 DEV-1009 DEV-1010", "DEV-307 DEV-308 DEV-310 DEV-311"
@@ -82,9 +82,9 @@ func TestConform(t *testing.T) {
 	}
 }
 
-// TestConformDriver: the kit reports nothing about a driver that keeps the rules, and the broken
+// TestTheKitReportsTheRulesADriverBreaks: the kit reports nothing about a driver that keeps the rules, and the broken
 // rules of one that does not: the kit itself.
-func TestConformDriver(t *testing.T) {
+func TestTheKitReportsTheRulesADriverBreaks(t *testing.T) {
 	dir := t.TempDir()
 	vnictest.Serve(t, vnictest.WriteConfig(t, fmt.Sprintf(conformConfig, "{unix: p}", dir)))
 	url := "unix://" + dir + "/a"

@@ -24,9 +24,9 @@ attach:
   - {type: unix, name: b, socket: %[1]s/b}
 `
 
-// TestGuestDoorbells: vnic guest perf doorbell, and the same command by its old name, measure
+// TestDoorbellCostsAreMeasuredBetweenTwoClients: vnic guest perf doorbell, and the same command by its old name, measure
 // between two clients of one NIC.
-func TestGuestDoorbells(t *testing.T) {
+func TestDoorbellCostsAreMeasuredBetweenTwoClients(t *testing.T) {
 	for name, args := range map[string][2][]string{
 		"perf doorbell": {{"perf", "doorbell"}, {"perf", "doorbell", "192.168.100.12"}},
 		"latency":       {{"latency", "--second", "--peer", "192.168.100.11"}, {"latency", "--first", "--peer", "192.168.100.12"}},

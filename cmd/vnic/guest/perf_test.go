@@ -18,8 +18,8 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/perf"
 )
 
-// TestGuestPerf: vnic guest perf measures between two NICs, with the command lines of perftest.
-func TestGuestPerf(t *testing.T) {
+// TestPerfMeasuresBetweenTwoNICs: vnic guest perf measures between two NICs, with the command lines of perftest.
+func TestPerfMeasuresBetweenTwoNICs(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
 		l.Start(1)

@@ -19,9 +19,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
-// TestLongGuests: a guest on a port in its memory and one on a TAP with a window run commands, take and
+// TestLongGuestsOfALabWorkAndAreRemoved: a guest on a port in its memory and one on a TAP with a window run commands, take and
 // give files, have a console, and are started again; down removes them, also after kill -9.
-func TestLongGuests(t *testing.T) {
+func TestLongGuestsOfALabWorkAndAreRemoved(t *testing.T) {
 	vnictest.RequireGuests(t)
 	apart(t, "TestInsideGuests")
 }

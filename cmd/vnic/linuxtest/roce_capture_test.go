@@ -144,9 +144,9 @@ func invariantCRC(frame []byte) (uint32, error) {
 	return binary.BigEndian.Uint32(binary.LittleEndian.AppendUint32(nil, ^crc)), nil
 }
 
-// TestInvariantCRC checks the code above with frames of Linux, and that a change of any byte is
+// TestInvariantCRCIsThatOfLinux checks the code above with frames of Linux, and that a change of any byte is
 // noticed.
-func TestInvariantCRC(t *testing.T) {
+func TestInvariantCRCIsThatOfLinux(t *testing.T) {
 	all := frames(t, "../../../rdma/roce/wire/testdata/rxe.pcapng")
 	checked := 0
 	for i, frame := range all {

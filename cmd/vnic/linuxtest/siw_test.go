@@ -321,9 +321,9 @@ func siwSizes(most int) (sizes []int) {
 	return sizes
 }
 
-// TestLongSIW: a function and siw send each other messages of all sizes by SEND, WRITE and READ, over
+// TestLongAFunctionAndSIWExchangeAllSizes: a function and siw send each other messages of all sizes by SEND, WRITE and READ, over
 // connections that either end made, and no byte is wrong.
-func TestLongSIW(t *testing.T) {
+func TestLongAFunctionAndSIWExchangeAllSizes(t *testing.T) {
 	for name, s := range map[string]linuxSetting{
 		"IPv4":                   {gid: "192.168.100.11"},
 		"IPv6, no checksums":     {gid: "fd00:100::11", noCRC: true},

@@ -55,8 +55,8 @@ func TestLibvirtDefinesEveryKindOfGuest(t *testing.T) {
 	}
 }
 
-// TestLibvirtExample keeps the domain in docs/attach.md true.
-func TestLibvirtExample(t *testing.T) {
+// TestTheDocumentedLibvirtDomainIsTrue keeps the domain in docs/attach.md true.
+func TestTheDocumentedLibvirtDomainIsTrue(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/attach.md")
 	if err != nil {
 		t.Fatal(err)

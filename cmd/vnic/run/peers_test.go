@@ -52,9 +52,9 @@ func TestPeersThatDoNotFit(t *testing.T) {
 	})
 }
 
-// TestSilentClients: a peer can connect at once while hundreds of clients hold silent connections
+// TestSilentClientsKeepNoPeerAway: a peer can connect at once while hundreds of clients hold silent connections
 // to cm.listen.
-func TestSilentClients(t *testing.T) {
+func TestSilentClientsKeepNoPeerAway(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(1)
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}, Timeout: 10 * time.Second}

@@ -15,9 +15,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// TestReload: vnic reload and SIGHUP apply the configuration as it is now, without another worker; a
+// TestAReloadAppliesTheWholeConfigurationOrNothing: vnic reload and SIGHUP apply the configuration as it is now, without another worker; a
 // key that needs one is named, and refuses all. The next worker has what was reloaded.
-func TestReload(t *testing.T) {
+func TestAReloadAppliesTheWholeConfigurationOrNothing(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
 		l.Start(1)

@@ -18,7 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// soakTime is the duration of TestSoak, unless VNIC_SOAK gives another.
+// soakTime is the duration of TestSoakLeavesNothing, unless VNIC_SOAK gives another.
 const soakTime = 15 * time.Second
 
 // soak runs two NICs with their clients, and disturbs them at random.
@@ -36,12 +36,12 @@ func soakArgs(h *vnictest.Host, device string) []string {
 	return append(h.WorkloadArgs(device, 5), "--repeat", "100000", "--recover", "2m")
 }
 
-// TestSoak: while clients work, workers are killed and upgraded, functions reset, VFs enabled and
+// TestSoakLeavesNothing: while clients work, workers are killed and upgraded, functions reset, VFs enabled and
 // disabled, and clients restarted, in an order that VNIC_SOAK_SEED decides. Nothing may be left
 // afterwards: no descriptors, goroutines, memory, network devices or processes.
-func TestSoak(t *testing.T) { soakClients(t, 1) }
+func TestSoakLeavesNothing(t *testing.T) { soakClients(t, 1) }
 
-// TestLongSoakShards is TestSoak with NICs of two shards.
+// TestLongSoakShards is TestSoakLeavesNothing with NICs of two shards.
 func TestLongSoakShards(t *testing.T) { soakClients(t, 2) }
 
 func soakClients(t *testing.T, shards int) {
@@ -69,7 +69,7 @@ func beginEndless(l *vnictest.Lab, i int) (stop func(), said *follower) {
 	return func() { p.Stop(0) }, follow(out)
 }
 
-// TestLongSoakGuests is TestSoak with two QEMU guests that have windows and are
+// TestLongSoakGuests is TestSoakLeavesNothing with two QEMU guests that have windows and are
 // switched off and booted again.
 func TestLongSoakGuests(t *testing.T) {
 	if testing.Short() {

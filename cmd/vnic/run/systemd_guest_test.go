@@ -64,10 +64,10 @@ attach:
 `,
 }
 
-// TestLongSystemd installs the vnic package in a guest with systemd: after one command for keys and
+// TestLongTheUnitWorksUnderSystemd installs the vnic package in a guest with systemd: after one command for keys and
 // one file the unit starts, as a user of its own, with a worker that has one capability left. It reads
 // its configuration again, is upgraded, a refused reload fails, and it stops.
-func TestLongSystemd(t *testing.T) {
+func TestLongTheUnitWorksUnderSystemd(t *testing.T) {
 	vnictest.RequireGuests(t)
 	dir := t.TempDir()
 	guest, root := filepath.Join(dir, "guest"), filepath.Join(dir, "root")

@@ -31,9 +31,9 @@ func configure(l *vnictest.Lab, i int, oldnew ...string) {
 	}
 }
 
-// TestUpgradeRefused: a worker that cannot take over leaves the NIC running. vnic upgrade prints
+// TestARefusedUpgradeLeavesTheNICRunning: a worker that cannot take over leaves the NIC running. vnic upgrade prints
 // the reason, and vnic show nic has it afterwards.
-func TestUpgradeRefused(t *testing.T) {
+func TestARefusedUpgradeLeavesTheNICRunning(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
 		h := l.Hosts[0]

@@ -77,9 +77,9 @@ func TestKilledWorkerIsReplaced(t *testing.T) {
 	})
 }
 
-// TestWorkerStopped: a worker that is stopped by SIGSTOP is stuck and replaced. The log, vnic show
+// TestAStoppedWorkerIsReplaced: a worker that is stopped by SIGSTOP is stuck and replaced. The log, vnic show
 // and a counter say so. SIGHUP to the process group of vnic run does not end the worker.
-func TestWorkerStopped(t *testing.T) {
+func TestAStoppedWorkerIsReplaced(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
 		l.Start(1)

@@ -19,9 +19,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/netns"
 )
 
-// TestCapture: vnic capture writes a running NIC's packets under load to a file and to standard
+// TestCaptureWritesPacketsOfARunningNIC: vnic capture writes a running NIC's packets under load to a file and to standard
 // output.
-func TestCapture(t *testing.T) {
+func TestCaptureWritesPacketsOfARunningNIC(t *testing.T) {
 	vnictest.InLab(t, false, func(l *vnictest.Lab) {
 		l.Start(0)
 		l.Start(1)
@@ -77,9 +77,9 @@ attach:
   - {type: unix, name: a, socket: %[1]s/a.sock}
 `
 
-// TestCapturePorts: tshark reads what a guest sends and receives by its port, and finds an
+// TestTsharkReadsPacketsOfAPort: tshark reads what a guest sends and receives by its port, and finds an
 // interface with each port's name.
-func TestCapturePorts(t *testing.T) {
+func TestTsharkReadsPacketsOfAPort(t *testing.T) {
 	vnictest.RequireRoot(t)
 	for _, tool := range []string{"tshark", "tcpdump", "ping"} {
 		_, err := exec.LookPath(tool)

@@ -131,8 +131,8 @@ func checkSteps(t *testing.T, o control.Operation, side string) {
 	}
 }
 
-// TestTraceFormats: what the formats show of an operation.
-func TestTraceFormats(t *testing.T) {
+// TestATraceShowsEachStepAndItsTime: what the formats show of an operation.
+func TestATraceShowsEachStepAndItsTime(t *testing.T) {
 	op := control.Operation{
 		Function: "h1.pf0.vf1", Side: "requester", QPN: 0x11, Op: "WRITE", WQE: 7, WRID: 42, Bytes: 9000, Transport: "falcon", Packets: 3, Again: 1, Status: "success", Found: true,
 		Steps: []control.Step{{Name: "doorbell", At: 1_000_000_000}, {Name: "wqe_read", At: 1_000_000_500, After: 500}, {Name: "cqe_written", At: 1_000_100_500, After: 100_000}},

@@ -191,12 +191,12 @@ func gatewayOf(mac [6]byte) [6]byte {
 	return mac
 }
 
-// TestPMD: DPDK's driver, with rings of each kind, sends frames to another one through a NIC, and
+// TestDPDKFramesArriveUnchanged: DPDK's driver, with rings of each kind, sends frames to another one through a NIC, and
 // they arrive unchanged.
-func TestPMD(t *testing.T) { throughPMD(t, "packed_vq=1") }
+func TestDPDKFramesArriveUnchanged(t *testing.T) { throughPMD(t, "packed_vq=1") }
 
-// TestLongPMD is TestPMD with other kinds of rings.
-func TestLongPMD(t *testing.T) {
+// TestLongDPDKFramesArriveUnchanged is TestDPDKFramesArriveUnchanged with other kinds of rings.
+func TestLongDPDKFramesArriveUnchanged(t *testing.T) {
 	throughPMD(t, "packed_vq=0", "packed_vq=1,mrg_rxbuf=0,in_order=0", "mrg_rxbuf=0,in_order=0,vectorized=0")
 }
 

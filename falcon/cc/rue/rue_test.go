@@ -47,7 +47,7 @@ func TestCase92_Defaults(t *testing.T) {
 	}
 }
 
-func TestConfigCheck(t *testing.T) {
+func TestAnInvalidConfigurationIsRefused(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
 		"service":    func(c *Config) { c.Service = -1 },
 		"latency":    func(c *Config) { c.Latency = -1 },

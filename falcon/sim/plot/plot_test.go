@@ -12,9 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/sim/plot"
 )
 
-// TestDraw: every figure is well-formed SVG of a moderate size, names the scenario and is the same
+// TestEveryFigureIsWellFormedSVG: every figure is well-formed SVG of a moderate size, names the scenario and is the same
 // each time.
-func TestDraw(t *testing.T) {
+func TestEveryFigureIsWellFormedSVG(t *testing.T) {
 	r := &sim.Result{Scenario: "some run", WarmUp: 1e6}
 	for i := range int64(200) {
 		r.Series = append(r.Series, sim.Sample{At: i * 1e5, Goodput: float64(i) * 5e8, Cwnd: 3, CwndMax: 5, CwndMin: 1, Delay: 12000 + float64(i%7)*100, Target: 13000, Queue: int(i) * 100})
@@ -54,8 +54,8 @@ func TestDrawWithoutSamples(t *testing.T) {
 	}
 }
 
-// TestChart: a chart is well-formed SVG, and the same each time.
-func TestChart(t *testing.T) {
+// TestAChartIsWellFormedSVG: a chart is well-formed SVG, and the same each time.
+func TestAChartIsWellFormedSVG(t *testing.T) {
 	c := plot.Chart{Title: "some chart", X: "loss", Y: "goodput", Lines: []plot.Line{{"one", []float64{0, 1}, []float64{3, 4}}, {"two", []float64{0, 1}, []float64{1, 0}}}}
 	var a, b bytes.Buffer
 	if err := errors.Join(c.Draw(&a), c.Draw(&b)); err != nil {

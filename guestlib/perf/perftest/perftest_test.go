@@ -14,8 +14,8 @@ var goldenKeys = Keys{
 	GID: [16]byte{10: 0xff, 11: 0xff, 12: 192, 13: 168, 14: 100, 15: 11},
 }
 
-// TestKeys: the message is the same as perftest's, byte for byte, and a shorter one is refused.
-func TestKeys(t *testing.T) {
+// TestKeysAreWrittenAsPerftestDoes: the message is the same as perftest's, byte for byte, and a shorter one is refused.
+func TestKeysAreWrittenAsPerftestDoes(t *testing.T) {
 	msg := append([]byte(golden), 0)
 	if len(msg) != KeysLen || !bytes.Equal(goldenKeys.Message(), msg) {
 		t.Fatalf("%q, want %q", goldenKeys.Message(), msg)
@@ -35,9 +35,9 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestHello: the first message is a version and zeros, or one of ours; older ones have numbers of
+// TestTheFirstMessageTellsTheVersion: the first message is a version and zeros, or one of ours; older ones have numbers of
 // other lengths.
-func TestHello(t *testing.T) {
+func TestTheFirstMessageTellsTheVersion(t *testing.T) {
 	msg := []byte("6.06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 	if v, ours, err := parseHello(msg); v != "6.06" || ours || err != nil {
 		t.Error(v, ours, err)
@@ -68,8 +68,8 @@ var goldenReport = []byte{
 	0x3f, 0xe0, 0, 0, 0, 0, 0, 0,
 }
 
-// TestReport: the numbers have perftest's format, and keys are not mistaken for a report.
-func TestReport(t *testing.T) {
+// TestAReportHasTheFormatOfPerftest: the numbers have perftest's format, and keys are not mistaken for a report.
+func TestAReportHasTheFormatOfPerftest(t *testing.T) {
 	want := Report{65536, 5000, 100, 50, 0.5}
 	if b := want.marshal(); !bytes.Equal(b, goldenReport) {
 		t.Errorf("%x, want %x", b, goldenReport)

@@ -12,11 +12,11 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi/schema"
 )
 
-// TestClauses checks that each clause of the rules is defined once, that those for drivers are the
+// TestEachClauseIsDefinedOnceAndTested checks that each clause of the rules is defined once, that those for drivers are the
 // schema's, that every clause named in the rules or in Go code exists, and that each is named by a
 // test that holds a side to it, or in the schema with the reason why none can. The device has
 // code for every clause that it can see broken, and for no other.
-func TestClauses(t *testing.T) {
+func TestEachClauseIsDefinedOnceAndTested(t *testing.T) {
 	rules, err := os.ReadFile(filepath.Join(root, "docs/abi/index.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -25,9 +25,9 @@ func compiler(t *testing.T) string {
 	return cc
 }
 
-// TestCHeader compiles a program that prints every size, offset and number of
+// TestTheCHeaderHasTheSchemasNumbers compiles a program that prints every size, offset and number of
 // the C header, and compares them with the schema.
-func TestCHeader(t *testing.T) {
+func TestTheCHeaderHasTheSchemasNumbers(t *testing.T) {
 	cc, dir := compiler(t), t.TempDir()
 	var probe, want printer
 	probe.f("#include \"vnic_abi.h\"\n#include <stddef.h>\n#include <stdio.h>\n#define P(name, v) printf(\"%%s %%llu\\n\", name, (unsigned long long)(v))\nint main(void)\n{\n")
@@ -117,7 +117,7 @@ func TestCHeaderInKernel(t *testing.T) {
 	}
 }
 
-func TestSnake(t *testing.T) {
+func TestNamesBecomeSnakeCase(t *testing.T) {
 	for name, want := range map[string]string{
 		"MaxMRSize": "max_mr_size", "CQE": "cqe", "SQLog2Entries": "sq_log2_entries", "GIDHi": "gid_hi", "RemoteQKey": "remote_qkey",
 		"RKey": "rkey", "AdminCQEResult": "admin_cqe_result", "MTU256": "mtu256", "CMID": "cmid", "PKeyIndex": "pkey_index",

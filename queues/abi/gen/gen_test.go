@@ -13,8 +13,8 @@ import (
 
 const root = "../../.."
 
-// TestFresh fails when a generated file does not match the schema.
-func TestFresh(t *testing.T) {
+// TestGeneratedFilesMatchTheSchema fails when a generated file does not match the schema.
+func TestGeneratedFilesMatchTheSchema(t *testing.T) {
 	files, err := outputs(&schema.Current)
 	if err != nil {
 		t.Fatal(err)
@@ -53,8 +53,8 @@ func TestBrokenSchemaWritesNothing(t *testing.T) {
 	}
 }
 
-// TestLinks checks that every link within the reference has its heading.
-func TestLinks(t *testing.T) {
+// TestEachLinkOfTheReferenceHasAHeading checks that every link within the reference has its heading.
+func TestEachLinkOfTheReferenceHasAHeading(t *testing.T) {
 	text := string(reference(&schema.Current))
 	headings := map[string]bool{}
 	for line := range strings.Lines(text) {

@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi/schema"
 )
 
-// TestProse: lines are as long as they may be, and no longer; a tab counts for four columns.
-func TestProse(t *testing.T) {
+// TestLinesFillTheirWidthAndNoMore: lines are as long as they may be, and no longer; a tab counts for four columns.
+func TestLinesFillTheirWidthAndNoMore(t *testing.T) {
 	half := strings.Repeat("a", 49)
 	for _, c := range []struct{ before, text, want string }{
 		{"", half + " " + half + "b", half + " " + half + "b\n"}, // 100 columns
@@ -28,8 +28,8 @@ func TestProse(t *testing.T) {
 	}
 }
 
-// TestBit: a flag is named by the number of its bit.
-func TestBit(t *testing.T) {
+// TestAFlagIsNamedByItsBit: a flag is named by the number of its bit.
+func TestAFlagIsNamedByItsBit(t *testing.T) {
 	for n := range 64 {
 		if got := bit(1 << n); got != n {
 			t.Errorf("bit %d: %d", n, got)
@@ -37,8 +37,8 @@ func TestBit(t *testing.T) {
 	}
 }
 
-// TestComment: a comment that fits is on one line.
-func TestComment(t *testing.T) {
+// TestAShortCommentIsOnOneLine: a comment that fits is on one line.
+func TestAShortCommentIsOnOneLine(t *testing.T) {
 	for n, lines := range map[int]int{94: 2, 95: 4} { // with /* and */
 		var p printer
 		if cComment(&p, strings.Repeat("é", n)); strings.Count(p.String(), "\n") != lines {
@@ -47,9 +47,9 @@ func TestComment(t *testing.T) {
 	}
 }
 
-// TestOneField: a structure of one field stands for that; the one that says whom a command is for
+// TestAStructureOfOneFieldStandsForIt: a structure of one field stands for that; the one that says whom a command is for
 // does not count.
-func TestOneField(t *testing.T) {
+func TestAStructureOfOneFieldStandsForIt(t *testing.T) {
 	a, b := schema.Field{Name: "A"}, schema.Field{Name: "B"}
 	for _, c := range []struct {
 		fields []schema.Field

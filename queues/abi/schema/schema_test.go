@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestCheck(t *testing.T) {
+func TestTheCurrentSchemaIsWithoutMistakes(t *testing.T) {
 	if err := Current.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +53,9 @@ func good(change func(a *ABI)) *ABI {
 	return a
 }
 
-// TestCheckFinds breaks a copy of a schema in every way that Check guards against: it finds that, and
+// TestCheckFindsEachMistake breaks a copy of a schema in every way that Check guards against: it finds that, and
 // nothing else.
-func TestCheckFinds(t *testing.T) {
+func TestCheckFindsEachMistake(t *testing.T) {
 	field := func(i int, change func(f *Field)) func(a *ABI) { return func(a *ABI) { change(&a.Admin[0].Fields[i]) } }
 	command := func(change func(c *Command)) func(a *ABI) { return func(a *ABI) { change(&a.Commands[0]) } }
 	const missing = " is missing or longer than "
@@ -138,9 +138,9 @@ func TestCheckFinds(t *testing.T) {
 	}
 }
 
-// TestVersion holds the layout to its version: what driver writers rely on
+// TestALayoutChangesOnlyWithItsVersion holds the layout to its version: what driver writers rely on
 // cannot change without a new version number.
-func TestVersion(t *testing.T) {
+func TestALayoutChangesOnlyWithItsVersion(t *testing.T) {
 	text, err := os.ReadFile("testdata/layouts.txt")
 	if err != nil {
 		t.Fatal(err)

@@ -153,7 +153,7 @@ func diff(a, b any) string {
 	return cmp.Diff(a, b, cmp.AllowUnexported(segment{}))
 }
 
-func TestGoldenFrames(t *testing.T) {
+func TestFramesAreThoseOfTheSpecification(t *testing.T) {
 	bytesOf := golden(t)
 	for name, f := range frames {
 		if got := f.Append(nil); !bytes.Equal(got, bytesOf[name]) {
@@ -166,7 +166,7 @@ func TestGoldenFrames(t *testing.T) {
 	}
 }
 
-func TestGoldenSegments(t *testing.T) {
+func TestSegmentsAreThoseOfTheSpecification(t *testing.T) {
 	bytesOf := golden(t)
 	for name, s := range segments(t) {
 		if got := s.append(nil); !bytes.Equal(got, bytesOf[name]) {

@@ -84,9 +84,9 @@ func TestPrivateDataIsCutToWhatFits(t *testing.T) {
 	}
 }
 
-// TestCRC: the examples of RFC 3720 B.4, in the order of bytes that it gives, and a model of single
+// TestTheCRCIsThatOfTheSpecification: the examples of RFC 3720 B.4, in the order of bytes that it gives, and a model of single
 // bits.
-func TestCRC(t *testing.T) {
+func TestTheCRCIsThatOfTheSpecification(t *testing.T) {
 	ascending, descending := make([]byte, 32), make([]byte, 32)
 	for i := range 32 {
 		ascending[i], descending[i] = byte(i), byte(31-i)

@@ -101,9 +101,9 @@ func segmentFields(s segment) map[string]string {
 	return m
 }
 
-// TestWiresharkAgrees: tshark shows a connection with every kind of message, without and with
+// TestWiresharkReadsTheFieldsThatWereEncoded: tshark shows a connection with every kind of message, without and with
 // markers, with exactly the fields that the encoders were given, and finds every CRC right.
-func TestWiresharkAgrees(t *testing.T) {
+func TestWiresharkReadsTheFieldsThatWereEncoded(t *testing.T) {
 	all := segments(t)
 	for _, markers := range []bool{false, true} {
 		request := Frame{Revision: 1, CRC: true, Markers: markers, Private: []byte{1, 2, 3}}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestOpcodeTable holds RFC 5040 figure 5 and RFC 7306 figure 2.
-func TestOpcodeTable(t *testing.T) {
+// TestOpcodesAreThoseOfTheSpecification holds RFC 5040 figure 5 and RFC 7306 figure 2.
+func TestOpcodesAreThoseOfTheSpecification(t *testing.T) {
 	tagged := map[Opcode]bool{0: true, 2: true}
 	queue := map[Opcode]uint32{1: 1, 3: 0, 4: 0, 5: 0, 6: 0, 7: 2, 8: 0, 9: 0, 10: 1, 11: 3}
 	names := make(map[string]bool)

@@ -7,14 +7,14 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-func TestNames(t *testing.T) {
+func TestTheDefaultAlgorithmExists(t *testing.T) {
 	if _, ok := Lookup(Default); !ok || len(Names()) < 2 {
 		t.Errorf("algorithms %v, default %s", Names(), Default)
 	}
 }
 
-// TestWindow grows, halves and collapses.
-func TestWindow(t *testing.T) {
+// TestAWindowGrowsHalvesAndCollapses grows, halves and collapses.
+func TestAWindowGrowsHalvesAndCollapses(t *testing.T) {
 	var s State
 	w := Window{}
 	w.Init(&s)
@@ -68,8 +68,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestDCQCN follows the formulas of the paper step by step.
-func TestDCQCN(t *testing.T) {
+// TestDCQCNFollowsTheFormulasOfThePaper follows the formulas of the paper step by step.
+func TestDCQCNFollowsTheFormulasOfThePaper(t *testing.T) {
 	d := DefaultDCQCN()
 	var s State
 	d.Init(&s)
@@ -175,9 +175,9 @@ func bounded(d DCQCN, now vtime.Time) *State {
 	return s
 }
 
-// TestDCQCNMeasures: the first rate limit follows from what was answered in the last whole
+// TestTheFirstRateFollowsWhatWasAnswered: the first rate limit follows from what was answered in the last whole
 // millisecond, or else from what was counted since. If neither is known, only the window shrinks.
-func TestDCQCNMeasures(t *testing.T) {
+func TestTheFirstRateFollowsWhatWasAnswered(t *testing.T) {
 	type answered struct {
 		at    vtime.Time
 		bytes int
@@ -215,9 +215,9 @@ func TestDCQCNMeasures(t *testing.T) {
 	}
 }
 
-// TestDCQCNCalm: alpha falls once for each time of calm, whether somebody looks each time or once
+// TestAlphaFallsOnceForEachTimeOfCalm: alpha falls once for each time of calm, whether somebody looks each time or once
 // at the end.
-func TestDCQCNCalm(t *testing.T) {
+func TestAlphaFallsOnceForEachTimeOfCalm(t *testing.T) {
 	d := DefaultDCQCN()
 	d.Pause = 1e12 // the rate stays
 	often, seldom := bounded(d, 1e9), bounded(d, 1e9)
@@ -241,9 +241,9 @@ func TestDCQCNCalm(t *testing.T) {
 	}
 }
 
-// TestDCQCNSteps: the first steps, by time or bytes, go half of the way to the target. Further ones
+// TestTheFirstStepsGoHalfwayToTheTarget: the first steps, by time or bytes, go half of the way to the target. Further ones
 // of one kind raise it a little, further ones of both kinds much.
-func TestDCQCNSteps(t *testing.T) {
+func TestTheFirstStepsGoHalfwayToTheTarget(t *testing.T) {
 	d := DefaultDCQCN()
 	for _, c := range []struct {
 		byTime, byBytes int
@@ -296,8 +296,8 @@ func TestDCQCNSteps(t *testing.T) {
 	}
 }
 
-// TestDCQCNLine: a rate that reaches the line's is no bound, and no step makes one of it.
-func TestDCQCNLine(t *testing.T) {
+// TestTheRateOfTheLineIsNoBound: a rate that reaches the line's is no bound, and no step makes one of it.
+func TestTheRateOfTheLineIsNoBound(t *testing.T) {
 	d := DefaultDCQCN()
 	d.Line = 1e8
 	for _, bytes := range []int{0, d.Bytes} {
@@ -314,8 +314,8 @@ func TestDCQCNLine(t *testing.T) {
 	}
 }
 
-// TestDCQCNStretch: times are those of the network's round trip, where that is longer.
-func TestDCQCNStretch(t *testing.T) {
+// TestTimesStretchWithTheRoundTrip: times are those of the network's round trip, where that is longer.
+func TestTimesStretchWithTheRoundTrip(t *testing.T) {
 	d := DefaultDCQCN()
 	for trip, want := range map[vtime.Time]vtime.Time{0: 1000, d.Trip - 1: 1000, d.Trip: 1000, 2 * d.Trip: 2000, 5 * d.Trip / 2: 2500} {
 		if got := d.stretch(&State{Trip: trip}, 1000); got != want {
@@ -340,9 +340,9 @@ func TestWindowOneTrouble(t *testing.T) {
 	}
 }
 
-// TestWindowGrows: beyond what is known to fit the window grows by one when as many packets as it
+// TestAnAnsweredWindowGrowsByOne: beyond what is known to fit the window grows by one when as many packets as it
 // has were answered, and not before.
-func TestWindowGrows(t *testing.T) {
+func TestAnAnsweredWindowGrowsByOne(t *testing.T) {
 	var s State
 	w := Window{}
 	w.Init(&s)

@@ -59,8 +59,8 @@ func named(t testing.TB) map[string][]byte {
 	return all
 }
 
-// TestLinuxFrames takes what Linux sent apart and puts it together again: each byte is the same.
-func TestLinuxFrames(t *testing.T) {
+// TestFramesOfLinuxAreEncodedTheSame takes what Linux sent apart and puts it together again: each byte is the same.
+func TestFramesOfLinuxAreEncodedTheSame(t *testing.T) {
 	packets := frames(t, "testdata/rxe.pcapng")
 	seen := map[ib.Opcode]int{}
 	for i, p := range packets {
@@ -103,8 +103,8 @@ func TestLinuxFrames(t *testing.T) {
 	}
 }
 
-// TestHardwareFrames takes what hardware and simulators sent.
-func TestHardwareFrames(t *testing.T) {
+// TestFramesOfHardwareAreParsed takes what hardware and simulators sent.
+func TestFramesOfHardwareAreParsed(t *testing.T) {
 	all := named(t)
 	w, transport, err := Parse(all["UC SEND_ONLY IPv4 (IP packet incl ICRC)"])
 	var h Headers

@@ -22,8 +22,8 @@ func sample(op ib.Opcode) Headers {
 	}
 }
 
-// TestOpcodeTable holds the header lengths of IBA table 38.
-func TestOpcodeTable(t *testing.T) {
+// TestHeaderLengthsAreThoseOfTheSpecification holds the header lengths of IBA table 38.
+func TestHeaderLengthsAreThoseOfTheSpecification(t *testing.T) {
 	rc := map[ib.Opcode]int{
 		ib.SendFirst: 12, ib.SendMiddle: 12, ib.SendLast: 12, ib.SendOnly: 12, ib.SendLastImm: 16, ib.SendOnlyImm: 16, ib.SendLastInv: 16, ib.SendOnlyInv: 16,
 		ib.WriteFirst: 28, ib.WriteMiddle: 12, ib.WriteLast: 12, ib.WriteOnly: 28, ib.WriteLastImm: 16, ib.WriteOnlyImm: 32,
@@ -90,7 +90,7 @@ func TestReservedOpcodesAndVersions(t *testing.T) {
 	}
 }
 
-func TestPSN(t *testing.T) {
+func TestPSNsWrapAt24Bits(t *testing.T) {
 	for _, c := range []struct {
 		p    PSN
 		n    int
@@ -118,7 +118,7 @@ func packet(w *Way, n int) []byte {
 	return b
 }
 
-func TestWayIdentity(t *testing.T) {
+func TestAWayIsParsedAsItWasPut(t *testing.T) {
 	for _, w := range ways {
 		for n := range 9 {
 			b := packet(&w, n)
@@ -135,9 +135,9 @@ func TestWayIdentity(t *testing.T) {
 	}
 }
 
-// TestWayRefuses cuts and changes a packet: every prefix and every changed bit is noticed, but for
+// TestACutOrChangedPacketIsRefused cuts and changes a packet: every prefix and every changed bit is noticed, but for
 // the fields that hops may change. The UDP checksum is none of them: it is 0, or right.
-func TestWayRefuses(t *testing.T) {
+func TestACutOrChangedPacketIsRefused(t *testing.T) {
 	for _, w := range ways {
 		b := packet(&w, 5)
 		for cut := range b {
@@ -163,8 +163,8 @@ func TestWayRefuses(t *testing.T) {
 	}
 }
 
-// TestFieldsChecked: a packet whose ICRC is right is refused for each field that RoCEv2 fixes.
-func TestFieldsChecked(t *testing.T) {
+// TestAWrongFixedFieldIsRefused: a packet whose ICRC is right is refused for each field that RoCEv2 fixes.
+func TestAWrongFixedFieldIsRefused(t *testing.T) {
 	for _, w := range ways {
 		ip := w.HeaderLen() - udpLen
 		v6 := ip == ipv6Len
@@ -247,9 +247,9 @@ func withChecksum(ip int, wrong uint16) func([]byte) []byte {
 	}
 }
 
-// TestShortest: a packet has a base header and an ICRC at least; what is shorter is short, not
+// TestATooShortPacketIsCalledShort: a packet has a base header and an ICRC at least; what is shorter is short, not
 // wrong in another way.
-func TestShortest(t *testing.T) {
+func TestATooShortPacketIsCalledShort(t *testing.T) {
 	for _, w := range ways {
 		n := w.HeaderLen()
 		b := append((&BTH{Opcode: ib.SendOnly}).Append(make([]byte, n)), make([]byte, ICRCLen)...)

@@ -91,7 +91,7 @@ func golden(t testing.TB) map[string][]byte {
 	return m
 }
 
-func TestGoldenVectors(t *testing.T) {
+func TestBytesAreThoseOfTheSpecification(t *testing.T) {
 	packets := golden(t)
 	for _, v := range vectors {
 		t.Run(strings.ReplaceAll(v.name, " ", "_"), func(t *testing.T) {
@@ -128,10 +128,10 @@ func TestGoldenVectors(t *testing.T) {
 	}
 }
 
-// TestDatagramGolden compares datagrams' headers with bytes made by hand from the figures of RDMA
+// TestDatagramHeadersAreThoseOfTheSpecification compares datagrams' headers with bytes made by hand from the figures of RDMA
 // over Falcon §8.2, §8.3.5 and §8.3.10: unlike InfiniBand's, DETH has the source QP in the upper 24
 // bits.
-func TestDatagramGolden(t *testing.T) {
+func TestDatagramHeadersAreThoseOfTheSpecification(t *testing.T) {
 	for _, c := range []struct {
 		h    Headers
 		want string

@@ -17,8 +17,8 @@ func sample(op ib.Opcode) Headers {
 	}
 }
 
-// TestOpcodeTable holds the header lengths of RDMA over Falcon §8.1.3 with its two corrections.
-func TestOpcodeTable(t *testing.T) {
+// TestHeadersHaveTheLengthsOfTheSpecification holds the header lengths of RDMA over Falcon §8.1.3 with its two corrections.
+func TestHeadersHaveTheLengthsOfTheSpecification(t *testing.T) {
 	lengths := map[ib.Opcode]int{
 		ib.SendFirst: 20, ib.SendMiddle: 20, ib.SendLast: 20, ib.SendOnly: 20,
 		ib.SendLastImm: 24, ib.SendOnlyImm: 24, ib.SendLastInv: 24, ib.SendOnlyInv: 24,
@@ -48,9 +48,9 @@ func TestOpcodeTable(t *testing.T) {
 	}
 }
 
-// TestOpcodeNames: an opcode is called by its service and its operation; a reserved one by its
+// TestOpcodesAreCalledByServiceAndOperation: an opcode is called by its service and its operation; a reserved one by its
 // number.
-func TestOpcodeNames(t *testing.T) {
+func TestOpcodesAreCalledByServiceAndOperation(t *testing.T) {
 	for op, want := range map[ib.Opcode]string{
 		ib.SendFirst:              "SEND First",
 		ib.WriteOnlyImm:           "WRITE Only with Immediate",
@@ -117,7 +117,7 @@ func TestReservedBitsAreIgnored(t *testing.T) {
 	}
 }
 
-func TestRequestLength(t *testing.T) {
+func TestRequestLengthCountsHeadersDataAndPad(t *testing.T) {
 	for _, c := range []struct {
 		op         ib.Opcode
 		n          int

@@ -162,7 +162,7 @@ func tryWithoutSeccomp() error {
 	return live()
 }
 
-func TestEnter(t *testing.T) {
+func TestTheSandboxDeniesWhatNoNICNeeds(t *testing.T) {
 	for _, m := range []string{"enter", "none"} {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), mode+"="+m)

@@ -284,9 +284,9 @@ func descriptors(t *testing.T) int {
 	return len(all)
 }
 
-// TestKilledWorkers kills one worker after the other. Each gets the same descriptors, and those
+// TestTheNextWorkerGetsTheSameDescriptors kills one worker after the other. Each gets the same descriptors, and those
 // that an earlier one kept; what a worker does not take is dropped.
-func TestKilledWorkers(t *testing.T) {
+func TestTheNextWorkerGetsTheSameDescriptors(t *testing.T) {
 	s := supervise(t, "serve", nil)
 	before := 0
 	for n := 1; n <= 8; n++ {
@@ -332,8 +332,8 @@ func pidIn(line string) (pid int) {
 	return pid
 }
 
-// TestUpgrade: SIGUSR2 replaces the worker, unless the new program fails its check.
-func TestUpgrade(t *testing.T) {
+// TestSIGUSR2ReplacesTheWorker: SIGUSR2 replaces the worker, unless the new program fails its check.
+func TestSIGUSR2ReplacesTheWorker(t *testing.T) {
 	fit := errors.New("not fit")
 	var mu sync.Mutex
 	asked := make(chan struct{}, 10)
@@ -374,8 +374,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestFirstFails: a first worker that fails is not tried again.
-func TestFirstFails(t *testing.T) {
+// TestAFirstWorkerThatFailsIsNotTriedAgain: a first worker that fails is not tried again.
+func TestAFirstWorkerThatFailsIsNotTriedAgain(t *testing.T) {
 	if err := supervise(t, "broken", nil).wait(t); !errors.Is(err, ErrFirst) {
 		t.Errorf("%v", err)
 	}
@@ -418,9 +418,9 @@ func (s *scene) ends(t *testing.T, want int) {
 	}
 }
 
-// TestUpgradeFails: if the worker of an upgrade fails, hangs, or ends soon after it was ready, it
+// TestAFailedUpgradeReturnsToTheProgramBefore: if the worker of an upgrade fails, hangs, or ends soon after it was ready, it
 // is not tried again. The program that served before is started again, and the reason is reported.
-func TestUpgradeFails(t *testing.T) {
+func TestAFailedUpgradeReturnsToTheProgramBefore(t *testing.T) {
 	for _, tt := range []struct{ mode, program, why string }{
 		{"second", "", "broken on purpose"},
 		{"hangs", "", "not ready after"},
@@ -529,8 +529,8 @@ func TestUpgradeRefusedBeforeReady(t *testing.T) {
 	}
 }
 
-// TestCrashLoop: workers that serve for a moment only are started again for ever, after pauses.
-func TestCrashLoop(t *testing.T) {
+// TestWorkersThatCrashAreStartedForEver: workers that serve for a moment only are started again for ever, after pauses.
+func TestWorkersThatCrashAreStartedForEver(t *testing.T) {
 	s := supervise(t, "crash", nil)
 	s.ends(t, 15)
 	if err := s.end(t); err != nil {
@@ -538,8 +538,8 @@ func TestCrashLoop(t *testing.T) {
 	}
 }
 
-// TestStubborn: a worker that does not end when it is asked to is killed.
-func TestStubborn(t *testing.T) {
+// TestAStubbornWorkerIsKilled: a worker that does not end when it is asked to is killed.
+func TestAStubbornWorkerIsKilled(t *testing.T) {
 	s := supervise(t, "stubborn", func(c *Config) { c.Grace = 50 * time.Millisecond })
 	_, pid := s.last(t, 1)
 	if err := s.end(t); err != nil {
@@ -550,9 +550,9 @@ func TestStubborn(t *testing.T) {
 	}
 }
 
-// TestProgramGone: if the file of the program has been removed, workers run the program of the
+// TestARemovedProgramIsStartedAgain: if the file of the program has been removed, workers run the program of the
 // worker before.
-func TestProgramGone(t *testing.T) {
+func TestARemovedProgramIsStartedAgain(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -574,7 +574,7 @@ func TestProgramGone(t *testing.T) {
 	}
 }
 
-func TestMessages(t *testing.T) {
+func TestMessagesCarryTheirDescriptors(t *testing.T) {
 	a, f, err := pair()
 	if err != nil {
 		t.Fatal(err)

@@ -82,9 +82,9 @@ func (k *watched) run(d time.Duration, share float64) time.Duration {
 	return 0
 }
 
-// TestWatchdogTells: the watchdog distinguishes a stuck event loop from one that gets no processor
+// TestTheWatchdogTellsStuckFromStarved: the watchdog distinguishes a stuck event loop from one that gets no processor
 // time.
-func TestWatchdogTells(t *testing.T) {
+func TestTheWatchdogTellsStuckFromStarved(t *testing.T) {
 	const long = time.Minute
 	for _, c := range []struct {
 		name    string
@@ -138,9 +138,9 @@ func TestWatchdogIsQuiet(t *testing.T) {
 	}
 }
 
-// TestWatchdogWakes: a thread that overslept turns when it is woken, and is not reported. One that
+// TestAThreadThatOversleptIsWokenNotReported: a thread that overslept turns when it is woken, and is not reported. One that
 // is stuck is woken once.
-func TestWatchdogWakes(t *testing.T) {
+func TestAThreadThatOversleptIsWokenNotReported(t *testing.T) {
 	k := newWatched()
 	k.sleeps = true
 	if after := k.run(time.Minute, 0); after != 0 || k.woken < 40 || k.woken > 80 {
@@ -177,8 +177,8 @@ func TestWakeInterruptsAThreadThatWaits(t *testing.T) {
 	}
 }
 
-// TestThreadsOf: the state of this process's threads is read correctly.
-func TestThreadsOf(t *testing.T) {
+// TestTheStateOfEachThreadIsRead: the state of this process's threads is read correctly.
+func TestTheStateOfEachThreadIsRead(t *testing.T) {
 	threads, err := threadsOf(os.Getpid())
 	if err != nil || len(threads) < 2 {
 		t.Fatalf("%v, %v", threads, err)
@@ -212,9 +212,9 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// TestStuckWorker: a worker whose thread stops turning is replaced, and the next worker learns of
+// TestAStuckWorkerIsReplaced: a worker whose thread stops turning is replaced, and the next worker learns of
 // it.
-func TestStuckWorker(t *testing.T) {
+func TestAStuckWorkerIsReplaced(t *testing.T) {
 	var log safeBuffer
 	s := supervise(t, "turning", func(c *Config) {
 		c.Log = slog.New(slog.NewTextHandler(&log, nil))

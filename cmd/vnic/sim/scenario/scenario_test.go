@@ -16,7 +16,7 @@ flows: [{from: 0, to: 1, sizes: [64]}]
 duration: 1ms
 `
 
-func TestParse(t *testing.T) {
+func TestFieldsOfAScenarioAreRead(t *testing.T) {
 	s, err := scenario.Parse([]byte(`
 network: {rate: 25G, rtt: 8us, mtu: 8192, buffer: 64K, mark: 1BDP, loss: 0.5, reorder: 0.25, reorder_by: 3}
 falcon: {max_txn: 32}
@@ -47,9 +47,9 @@ warm_up: 1ms
 	}
 }
 
-// TestParseRates: a sender's rate is shared by its connections, one or more to each receiver but
+// TestConnectionsShareTheirSendersRate: a sender's rate is shared by its connections, one or more to each receiver but
 // itself.
-func TestParseRates(t *testing.T) {
+func TestConnectionsShareTheirSendersRate(t *testing.T) {
 	s, err := scenario.Parse([]byte(`
 network: {rate: 100G, rtt: 10us, buffer: 2BDP}
 flows:
@@ -79,8 +79,8 @@ duration: 1ms
 	}
 }
 
-// TestParseLinks: bursts, duplicates, outages, and links unlike the others.
-func TestParseLinks(t *testing.T) {
+// TestALinkMayDifferFromTheOthers: bursts, duplicates, outages, and links unlike the others.
+func TestALinkMayDifferFromTheOthers(t *testing.T) {
 	s, err := scenario.Parse([]byte(`
 network:
   rate: 100G
@@ -110,7 +110,7 @@ duration: 1ms
 	}
 }
 
-func TestParseErrors(t *testing.T) {
+func TestAWrongScenarioIsRefusedWithARemedy(t *testing.T) {
 	for _, tc := range []struct{ change, to, want string }{
 		{"100G", "fast", `network.rate: "fast" is not a rate; write`},
 		{"2BDP", "manyBDP", `network.buffer: "manyBDP" is not a buffer; write`},

@@ -178,8 +178,8 @@ func atMost(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// TestReplays: a result is a function of scenario and seed.
-func TestReplays(t *testing.T) {
+// TestEqualSeedsGiveEqualResults: a result is a function of scenario and seed.
+func TestEqualSeedsGiveEqualResults(t *testing.T) {
 	s := load(t, "pull-mixed")
 	s.Duration, s.WarmUp = 5e6, 0
 	a, err := sim.Run(s, 7)
