@@ -17,7 +17,6 @@ import (
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
-	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
 // demoRun is a running demo with a temporary folder of its own.
@@ -238,14 +237,7 @@ func TestDemoGuests(t *testing.T) {
 
 // TestLongDemoDriver: the guests also run Debian's programs over the Linux driver.
 func TestLongDemoDriver(t *testing.T) {
-	vnictest.RequireGuests(t)
-	cache, err := image.DefaultCache()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := image.FetchKernel(t.Context(), cache)
-	vnictest.Require(t, err == nil, fmt.Sprint("no guest kernel: ", err))
-	vnictest.MakeDriver(t, t.Context(), k.Release)
+	vnictest.RequireDriver(t)
 	d := startDemo(t, "--count", "5", "--driver", "../../../build/linux")
 	d.succeeded()
 	for _, row := range []string{`ib_write_bw .*  WRITE 64 KiB × 300: \d+\.\d MB/s`, `rping .*  SEND, READ and WRITE: 10 pings, data checked`} {

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
-	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
 // A test with labs runs in namespaces of its own for networks, processes and mounts, with an empty
@@ -519,14 +518,7 @@ func TestInsideRoCEBesideFalcon(t *testing.T) { shipped(t, "roce") }
 
 // TestLongADiskOverRDMA: guests with the Linux driver use a disk of each other's kernel.
 func TestLongADiskOverRDMA(t *testing.T) {
-	vnictest.RequireGuests(t)
-	cache, err := image.DefaultCache()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := image.FetchKernel(t.Context(), cache)
-	vnictest.Need(t, err, "guest kernel")
-	vnictest.MakeDriver(t, t.Context(), k.Release)
+	vnictest.RequireDriver(t)
 	apart(t, "TestInsideADiskOverRDMA")
 }
 

@@ -7,21 +7,13 @@ import (
 	"testing"
 
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
-	"github.com/falcon-vnic/vnic/qemu/image"
 )
 
 // TestLongARecordingOfLinuxGuestsIsReplayedElsewhere: guests with the Linux driver, one of them by a window and a
 // port in its memory, one by vsock and a TAP; beside them functions that speak RoCEv2; of NICs of one and two
 // shards. When the lab is gone, each NIC's recording is replayed with nothing but the program.
 func TestLongARecordingOfLinuxGuestsIsReplayedElsewhere(t *testing.T) {
-	vnictest.RequireGuests(t)
-	cache, err := image.DefaultCache()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := image.FetchKernel(t.Context(), cache)
-	vnictest.Need(t, err, "guest kernel")
-	vnictest.MakeDriver(t, t.Context(), k.Release)
+	vnictest.RequireDriver(t)
 	apart(t, "TestInsideARecordingOfLinuxGuests")
 }
 

@@ -145,6 +145,20 @@ func GuestOfTest(t *testing.T, ctx context.Context, modules ...string) (kernel, 
 	return k.Boot(), initrd
 }
 
+// RequireDriver builds the Linux driver for the kernel of Debian's guests. Without guests it skips the test, as
+// RequireGuests does.
+func RequireDriver(t testing.TB) {
+	t.Helper()
+	RequireGuests(t)
+	cache, err := image.DefaultCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := image.FetchKernel(t.Context(), cache)
+	Need(t, err, "guest kernel")
+	MakeDriver(t, t.Context(), k.Release)
+}
+
 // madeDriver holds the paths of the kernel module and of the provider for rdma-core.
 type madeDriver struct{ Module, Provider string }
 
