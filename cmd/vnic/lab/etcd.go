@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -134,34 +135,57 @@ func (b *builder) startFleet(ctx context.Context) error {
 	return b.admit(ctx)
 }
 
-// admit lets the lab's hosts into the fleet, and puts those out that the file has not any more.
+// granted returns the hosts that are in the fleet, each with the tenants that it may have.
+func (e *etcd) granted(ctx context.Context) (map[string][]string, error) {
+	var list []struct{ Name, State, Allowed string }
+	out, err := output(e.command(ctx, program, "fleet", "hosts", "--json"))
+	if err == nil {
+		err = json.Unmarshal(out, &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("vnic fleet hosts: %w", err)
+	}
+	granted := map[string][]string{}
+	for _, h := range list {
+		if h.State == "revoked" {
+			continue
+		}
+		granted[h.Name] = nil
+		for a := range strings.SplitSeq(h.Allowed, ",") {
+			if tenant, ok := strings.CutSuffix(a, ":any"); ok {
+				granted[h.Name] = append(granted[h.Name], tenant)
+			}
+		}
+	}
+	return granted, nil
+}
+
+// admit lets the lab's hosts into the fleet, and puts those out that the file has not any more. Each host
+// may have the tenants of the file, and no others.
 func (b *builder) admit(ctx context.Context) error {
-	e, list := b.etcd, b.state.Admitted
-	if list == nil {
-		list = map[string]string{}
-		b.state.Admitted = list
+	e := b.etcd
+	granted, err := e.granted(ctx)
+	if err != nil {
+		return err
 	}
 	var tenants, allow []string
 	for _, t := range b.Tenants {
 		n := fmt.Sprint(b.state.Numbers.Tenants[t.Name])
 		tenants, allow = append(tenants, n), append(allow, "--allow", n)
 	}
-	may := strings.Join(tenants, ",")
 	joined, left := 0, 0
-	for name := range list {
+	for name := range granted {
 		if b.host(name) == nil {
 			if err := errors.Join(e.fleet(ctx, "revoke", name), os.RemoveAll(e.Keys(name))); err != nil {
 				return err
 			}
-			delete(list, name)
 			left++
 		}
 	}
 	for i, h := range b.hosts {
 		b.out.now("fleet: %d of %d hosts are in", i, len(b.hosts))
-		_, err := cmlink.Load(h.Keys(), h.Name)
-		switch {
-		case err != nil:
+		may := granted[h.Name]
+		if _, err := cmlink.Load(h.Keys(), h.Name); err != nil {
 			token := filepath.Join(folder(b.Name), h.Name+".token")
 			if err := errors.Join(
 				os.RemoveAll(h.Keys()), // half of it may be there
@@ -175,18 +199,32 @@ func (b *builder) admit(ctx context.Context) error {
 			if err := os.Remove(token); err != nil {
 				return err
 			}
+			may = tenants
 			joined++
-		case list[h.Name] != may:
-			if err := e.fleet(ctx, append([]string{"allow", h.Name}, tenants...)...); err != nil {
-				return err
+		}
+		for _, change := range []struct {
+			words   []string
+			tenants []string
+		}{
+			{[]string{"allow", h.Name}, without(tenants, may)},
+			{[]string{"allow", "--drop", h.Name}, without(may, tenants)},
+		} {
+			if len(change.tenants) > 0 {
+				if err := e.fleet(ctx, append(change.words, change.tenants...)...); err != nil {
+					return err
+				}
 			}
 		}
-		list[h.Name] = may
 	}
 	if joined+left > 0 {
 		b.out.step("fleet: %d hosts have joined, %d have left", joined, left)
 	}
-	return b.state.save(folder(b.Name))
+	return nil
+}
+
+// without returns those of a list that are not in another.
+func without(list, other []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(other, s) })
 }
 
 func (e *etcd) status() *etcdStatus {

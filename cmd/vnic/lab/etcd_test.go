@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -83,6 +84,21 @@ func TestInsideHostsOfALabFindEachOtherByEtcd(t *testing.T) {
 		goOn(t, "a host was taken out")
 		vnictest.RequireIn(t, vnic(t, "lab", "exec", "etcd", "vnic", "fleet", "hosts"), "c revoked")
 	}
+	// A tenant that an edit adds is granted to all hosts, and to none any more when it is taken out.
+	granted := func(want string) {
+		t.Helper()
+		said := vnic(t, "lab", "exec", "etcd", "vnic", "fleet", "hosts", "--json")
+		for _, h := range []string{"a", "b"} {
+			if !regexp.MustCompile(fmt.Sprintf(`"name": "%s",[^}]*"allowed": "%s"`, h, want)).MatchString(said) {
+				t.Errorf("%s may have more or less than %s:\n%s", h, want, said)
+			}
+		}
+	}
+	up(t, strings.ReplaceAll(fleetOf("a", "b"), "{host:", "{tenant: lab, host:")+"tenants: {lab: {subnet: 192.168.100.0/24}, other: {subnet: 10.200.0.0/24}}\n")
+	goOn(t, "a tenant was added")
+	granted("1:any,2:any")
+	up(t, fleetOf("a", "b"))
+	granted("1:any")
 	for _, pid := range etcd {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}

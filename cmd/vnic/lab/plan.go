@@ -146,7 +146,7 @@ func number(l *labfile.Lab, had numbers) (n numbers) {
 // newPlan works out a lab. Its error names what is wrong with the sections of NICs' configurations that
 // the file has.
 func newPlan(l *labfile.Lab, had *state) (*plan, error) {
-	p := &plan{Lab: l, state: &state{Source: had.Source, Folder: had.Folder, Numbers: number(l, had.Numbers), Made: had.Made, Begun: had.Begun, Links: had.Links, Admitted: had.Admitted}}
+	p := &plan{Lab: l, state: &state{Source: had.Source, Folder: had.Folder, Numbers: number(l, had.Numbers), Made: had.Made, Begun: had.Begun, Links: had.Links}}
 	if l.Directory == labfile.DirectoryEtcd {
 		p.etcd = &etcd{l}
 	}

@@ -44,9 +44,6 @@ type state struct {
 	Made    map[string]string `json:"made"`    // namespaces that are complete, and what they are like
 	Begun   map[string]bool   `json:"begun"`   // namespaces of machines whose commands have run
 
-	// Admitted are the hosts that were let into the fleet, and the tenants that they may have.
-	Admitted map[string]string `json:"admitted,omitempty"`
-
 	// Links is what vnic lab link changed since up: what hosts do to what they send, in the file's words.
 	Links map[string]string `json:"links,omitempty"`
 }

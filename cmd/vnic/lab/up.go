@@ -205,7 +205,6 @@ func (b *builder) sweep() error {
 		}
 	}
 	if b.etcd == nil {
-		b.state.Admitted = nil
 		err = errors.Join(err, os.RemoveAll((&etcd{b.Lab}).Folder()))
 	}
 	return err
