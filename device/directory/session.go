@@ -418,6 +418,7 @@ func (s *Session) Kept(now vtime.Time, a Ask, revision int64) {
 		k.waiting = false
 		k.there, k.put = a.Value, revision
 		k.backoff, k.retry, s.keepErr = 0, now, ""
+		s.own(now, s.reading.seen) // the watch may have told of what happened to it since
 		return
 	}
 	s.extended(now)

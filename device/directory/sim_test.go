@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -677,5 +678,41 @@ func TestAWatchIsMadeAnewWhenEtcdIsSpokenToInAnotherWay(t *testing.T) {
 	asks := s.Step(2)
 	if len(asks) != 1 || asks[0].Kind != AskWatch || asks[0].From != 8 || s.Stats().Failures != 0 || !s.State().Watching {
 		t.Errorf("%+v, %+v, %+v", asks, s.Stats(), s.State())
+	}
+}
+
+// TestWhatHappensToARecordBeforeItsWritingIsAnsweredCounts: the watch may be faster than the answer to the
+// request. A record that was deleted since is written again, and one that another NIC wrote since is left
+// to that one.
+func TestWhatHappensToARecordBeforeItsWritingIsAnsweredCounts(t *testing.T) {
+	key := HostKey(testPrefix, "h1")
+	mine, others := Host{Instance: "mine"}, Host{Instance: "another's"}
+	for name, c := range map[string]struct {
+		since   []Record
+		again   bool
+		keeping string
+	}{
+		"nothing":                    {nil, false, ""},
+		"deleted":                    {[]Record{{Key: key, Modified: 9}}, true, ""},
+		"another NIC's":              {[]Record{{Key: key, Value: []byte(Encode(others)), Created: 8, Modified: 9}}, false, "another NIC has the name h1"},
+		"deleted, and another NIC's": {[]Record{{Key: key, Modified: 9}, {Key: key, Value: []byte(Encode(others)), Created: 10, Modified: 10}}, false, "another NIC has the name h1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewSession(testPrefix, "h1", func() float64 { return 0 })
+			s.Record(mine)
+			asks := s.Step(1)
+			watch := s.Listed(1, asks[0], 7, nil)
+			s.Leased(1, asks[1], 1)
+			put := s.Step(1)
+			if len(put) != 1 || put[0].Kind != AskPut {
+				t.Fatalf("%+v", put)
+			}
+			s.Watched(2, watch[0], append([]Record{{Key: key, Value: []byte(put[0].Value), Created: 8, Modified: 8}}, c.since...))
+			s.Kept(2, put[0], 8)
+			again := slices.ContainsFunc(s.Step(2), func(a Ask) bool { return a.Kind == AskPut })
+			if st := s.State(); again != c.again || !strings.Contains(st.Keeping, c.keeping) || c.keeping == "" && st.Keeping != "" {
+				t.Errorf("written again: %v; %+v", again, st)
+			}
+		})
 	}
 }
