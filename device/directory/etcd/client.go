@@ -11,6 +11,7 @@ import (
 
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/falcon-vnic/vnic/device/directory"
 	"github.com/falcon-vnic/vnic/internal/vtime"
@@ -37,8 +38,9 @@ type Client struct {
 	answers chan func(now vtime.Time) []directory.Ask
 	again   chan struct{}
 	unwatch context.CancelFunc
-	watch   context.Context // of the watch that runs
-	told    string          // what was last logged
+	watch   context.Context   // of the watch that runs
+	told    string            // what was last logged
+	options []grpc.DialOption // none, except in tests without sockets
 
 	mu     sync.Mutex
 	status Status
@@ -114,7 +116,7 @@ func (c *Client) dial() (*clientv3.Client, error) {
 	if c.cfg.TLS != nil {
 		t = c.cfg.TLS()
 	}
-	return Dial(c.cfg.Endpoints, t)
+	return Dial(c.cfg.Endpoints, t, c.options...)
 }
 
 // Run speaks to etcd until ctx is done. Then the host's record is removed, if etcd answers soon.

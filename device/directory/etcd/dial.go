@@ -15,19 +15,20 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/falcon-vnic/vnic/device/directory"
 )
 
 // Dial returns a client of etcd. It waits for no connection.
-func Dial(endpoints []string, tlsConfig *tls.Config) (*clientv3.Client, error) {
+func Dial(endpoints []string, tlsConfig *tls.Config, options ...grpc.DialOption) (*clientv3.Client, error) {
 	for _, e := range endpoints {
 		if err := CheckEndpoint(e, tlsConfig != nil); err != nil {
 			return nil, err
 		}
 	}
 	return clientv3.New(clientv3.Config{
-		Endpoints: endpoints, TLS: tlsConfig, Logger: zap.NewNop(),
+		Endpoints: endpoints, TLS: tlsConfig, Logger: zap.NewNop(), DialOptions: options,
 		DialTimeout: 5 * time.Second, DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second, PermitWithoutStream: true,
 	})
 }
