@@ -286,14 +286,19 @@ becomes gdb with the kernel's symbols: set breakpoints, and continue.`,
 }
 
 // replaceModule loads the module $1 of the name $0 in place of the one that is loaded, and prints what
-// the kernel says to that. The Linux driver does not have the id of QEMU's doorbell device itself.
+// the kernel says to that: all behind a mark, since old messages make room for new ones. The Linux driver
+// does not have the id of QEMU's doorbell device itself.
 const replaceModule = `
-before=$(dmesg | wc -l)
-if [ -d "/sys/module/$0" ]; then rmmod "$0" || exit; fi
-insmod "$1"
+mark="vnic lab reload: $0"
+echo "$mark" > /dev/kmsg
+load() {
+	if [ -d "/sys/module/$0" ]; then rmmod "$0" || return; fi
+	insmod "$1" || return
+	[ "$0" != vnic ] || echo 1af4 1110 > /sys/bus/pci/drivers/vnic/new_id
+}
+load "$1"
 status=$?
-[ "$0" != vnic ] || echo 1af4 1110 > /sys/bus/pci/drivers/vnic/new_id
-dmesg | tail -n +$((before + 1))
+dmesg | awk -v mark="$mark" 'index($0, mark) { said = ""; next } { said = said $0 "\n" } END { printf "%s", said }'
 exit $status`
 
 // keepModule keeps a module that goes to a guest, for its symbols: it may be built again before the guest
