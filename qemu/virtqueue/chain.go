@@ -136,7 +136,8 @@ func readDesc(b []byte) descriptor {
 // RAM is the guest's memory by guest-physical address. The zero value has none.
 type RAM struct {
 	regions []queues.Region // sorted by address, disjoint
-	last    queues.Region   // of the last access
+	base    uint64          // address of last
+	last    []byte          // region of the last access
 	touched [2]byte         // keeps the compiler from removing the loads of touch
 }
 
@@ -144,13 +145,14 @@ type RAM struct {
 func (m *RAM) Set(regions []queues.Region) {
 	m.regions = slices.Clone(regions)
 	slices.SortFunc(m.regions, func(a, b queues.Region) int { return cmp.Compare(a.Addr, b.Addr) })
-	m.last = queues.Region{}
+	m.base, m.last = 0, nil
 }
 
-// at returns the memory from addr to the end of its region, or nil if addr is in no region.
+// at returns the memory from addr to the end of its region, or nil if addr is in no region. Like
+// next it is short enough to be inlined.
 func (m *RAM) at(addr uint64) []byte {
-	if off := addr - m.last.Addr; off < uint64(len(m.last.Mem)) {
-		return m.last.Mem[off:]
+	if addr-m.base < uint64(len(m.last)) {
+		return m.last[addr-m.base:]
 	}
 	return m.find(addr)
 }
@@ -163,8 +165,8 @@ func (m *RAM) find(addr uint64) []byte {
 	if i < 0 || addr-m.regions[i].Addr >= uint64(len(m.regions[i].Mem)) {
 		return nil
 	}
-	m.last = m.regions[i]
-	return m.last.Mem[addr-m.last.Addr:]
+	m.base, m.last = m.regions[i].Addr, m.regions[i].Mem
+	return m.last[addr-m.base:]
 }
 
 // Faulted reports whether a recovered panic is a fault in this memory.
