@@ -60,7 +60,7 @@ func (o *output) join(p *Endpoint, frame []byte, h *header) (joined, ok bool) {
 		o.forget(i) // later packets must not overtake this one
 		break
 	}
-	if !o.add(p, frame, Offload{}) {
+	if !o.add(p, frame, nil, Offload{}) {
 		return false, false
 	}
 	if fits {

@@ -96,8 +96,7 @@ func (p *Endpoint) leadsTo(a netip.Addr) bool {
 
 // ethernet writes the header of a frame to a host behind the port.
 func (p *Endpoint) ethernet(b []byte, to MAC, etherType uint16) {
-	copy(b, to[:])
-	copy(b[6:], p.Gateway[:])
+	*(*MAC)(b), *(*MAC)(b[6:]) = to, p.Gateway
 	binary.BigEndian.PutUint16(b[12:], etherType)
 }
 

@@ -124,15 +124,15 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 	default:
 		return DropEtherType
 	}
-	h, why := parseHead(b, in.len()-ethLen)
-	if why == none && in.Rest != nil {
+	var h header
+	if why = h.parse(b, in.len()-ethLen); why == none && in.Rest != nil {
 		why = in.complete(&h)
 	}
 	if why != none {
 		return why
 	}
 	b, off := in.packet(&h), in.Offload
-	if why := off.checkAgainst(b, &h); why != none {
+	if why = off.checkAgainst(b, &h); why != none {
 		return why
 	}
 	if h.proto == protoFalcon {
@@ -148,7 +148,7 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 		return why
 	}
 	p.learn(h.src, src)
-	return g.route(now, in, h, f)
+	return g.route(now, in, &h, f)
 }
 
 // untag removes a priority tag: a frame whose VLAN identifier is 0 belongs to no VLAN (IEEE 802.1Q
@@ -210,9 +210,11 @@ func (h *header) opaque(b []byte) bool {
 const maxTCP = 60
 
 // admit checks the addresses: a packet must come from the function and go to a single other
-// host.
+// host. It need not check those of the last packet again.
 func (g *Gateway) admit(p *Endpoint, h *header, dst MAC) Reason {
 	switch {
+	case p.last.leads(h.src, h.dst, p.followed) && dst[0]&1 == 0:
+		return none
 	case h.dst.IsUnspecified() || h.dst.IsLoopback():
 		return DropDestination
 	case h.dst.IsMulticast() || dst[0]&1 != 0 || h.dst == broadcastIP:
@@ -228,39 +230,42 @@ func (g *Gateway) admit(p *Endpoint, h *header, dst MAC) Reason {
 }
 
 // route finds where an admitted packet goes and prepares it for that path.
-func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
+func (g *Gateway) route(now int64, in *PortInput, h *header, f *Forward) Reason {
 	p, off := in.From, in.Offload
 	w, ok := g.way(p, h.dst)
-	if in.Rest != nil && (!ok || w.port == nil || w.port.wants(in.Frame[ethLen:], &h)) && !in.Whole() {
+	if ok {
+		w.src = h.src
+	}
+	if in.Rest != nil && (!ok || w.port == nil || w.port.wants(in.Frame[ethLen:], h)) && !in.Whole() {
 		return DropTruncated
 	}
-	b := in.packet(&h)
+	b := in.packet(h)
 	switch {
 	case !ok:
-		g.responder.unreachable(now, p, b, &h)
+		g.responder.unreachable(now, p, b, h)
 		return DropNoRoute
 	case w.to.Kind == ToRouter:
-		return g.responder.echo(now, p, b, &h)
+		return g.responder.echo(now, p, b, h)
 	case w.to.at(p):
 		return DropHairpin
 	}
-	if !p.network.onLink(h.dst) { // routed between subnets
+	if !w.onLink { // routed between subnets
 		if h.ttl <= 1 {
-			g.responder.timeExceeded(now, p, in.quote(&h), &h)
+			g.responder.timeExceeded(now, p, in.quote(h), h)
 			return DropTTL
 		}
 		h.decrement(b)
 	}
-	split := !off.fits(b, &h, w.to.MTU)
+	split := !off.fits(b, h, w.to.MTU)
 	switch {
 	case !split:
-	case !off.splits(b, &h, w.to.MTU):
-		g.responder.tooBig(now, p, in.quote(&h), &h, w.to.MTU)
+	case !off.splits(b, h, w.to.MTU):
+		g.responder.tooBig(now, p, in.quote(h), h, w.to.MTU)
 		return DropTooBig
 	case !in.Whole():
 		return DropTruncated
 	default:
-		b = in.packet(&h)
+		b = in.packet(h)
 		g.stats.Reasons[CountFragmented]++
 	}
 	if h.fragment {
@@ -270,7 +275,7 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 		g.stats.Reasons[CountNested]++
 	}
 	if w.to.Kind == ToPeer {
-		f.start(b, h, off, w.to.MTU, split)
+		f.start(b, *h, off, w.to.MTU, split)
 		f.Tunnel = w.tunnel
 		if off.gso() != GSONone {
 			g.stats.Segments += uint64(f.Packets())
@@ -279,10 +284,10 @@ func (g *Gateway) route(now int64, in *PortInput, h header, f *Forward) Reason {
 	}
 	g.stats.Local++
 	if split {
-		return g.splitTo(p.Function, &w.to, w.port, b, h, off)
+		return g.splitTo(p.Function, &w.to, w.port, b, *h, off)
 	}
 	if off.gso() != GSONone {
-		off.Size = uint16(min(int(off.Size), w.to.MTU-l4Headers(b, &h)))
+		off.Size = uint16(min(int(off.Size), w.to.MTU-l4Headers(b, h)))
 	}
-	return g.toPort(p.Function, &w.to, w.port, in.Frame[:ethLen+len(b)], in.Rest, &h, off)
+	return g.toPort(p.Function, &w.to, w.port, in.Frame[:ethLen+len(b)], in.Rest, h, off)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Checks every reason to drop a guest's frame, one frame each: it is counted, and there is no
-// output.
+// Checks every reason to drop a guest's frame, one frame each, also behind a good one: it is counted,
+// and there is no output.
 func TestDropsFromPort(t *testing.T) {
 	plain := func(t testing.TB) []byte { return udp(t, gwA, macA, ipA, ipC, 100) }
 	plain6 := func(t testing.TB) []byte { return udp(t, gwA, macA, v6A, v6C, 100) }
@@ -62,6 +62,8 @@ func TestDropsFromPort(t *testing.T) {
 			f[54], f[56], f[57] = 252, 1, 0
 			return f
 		}, Offload{}},
+		{"good addresses to all", DropMulticast, func(t testing.TB) []byte { return udp(t, everyone, macA, ipA, ipC, 1) }, Offload{}},
+		{"good IPv6 addresses to all", DropMulticast, func(t testing.TB) []byte { return udp(t, everyone, macA, v6A, v6C, 1) }, Offload{}},
 		{"broadcast", DropMulticast, func(t testing.TB) []byte { return udp(t, everyone, macA, ipA, addr("255.255.255.255"), 1) }, Offload{}},
 		{"multicast", DropMulticast, func(t testing.TB) []byte { return udp(t, MAC{1, 0, 0x5e, 0, 0, 1}, macA, ipA, addr("224.0.0.1"), 1) }, Offload{}},
 		{"multicast to a unicast MAC", DropMulticast, func(t testing.TB) []byte { return udp(t, gwA, macA, v6A, addr("ff02::1"), 1) }, Offload{}},
@@ -111,27 +113,57 @@ func TestDropsFromPort(t *testing.T) {
 		}, Offload{}},
 		{"DHCP in another's name", DropDHCP, func(t testing.TB) []byte { return dhcpFrame(t, macB, layers.DHCPMsgTypeDiscover, netip.Addr{}) }, Offload{}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			n := newNet(t)
-			f := tc.f(t)
-			if p := n.send(f, tc.off); p != nil {
-				t.Errorf("%d packets for the tunnel", len(p))
-			}
-			for r, count := range n.g.Stats().Reasons {
-				switch r := Reason(r); {
-				case r == tc.why && (count != 1 || n.a.Drops[r] != 1):
-					t.Errorf("%v counted %d times, %d at the port", r, count, n.a.Drops[r])
-				case r != tc.why && count != 0 && r < CountARP:
-					t.Errorf("%v counted %d times", r, count)
+		for _, good := range []func(testing.TB) []byte{nil, plain, plain6} {
+			t.Run(tc.name, func(t *testing.T) {
+				n := newNet(t)
+				if good != nil && n.send(good(t), Offload{}) == nil {
+					t.Fatal("a good frame was dropped")
 				}
-			}
-			for _, o := range n.output() {
-				if o.port != n.a || tc.why != DropNoRoute && tc.why != DropTooBig && tc.why != DropTTL {
-					t.Errorf("%x came out of %s", o.b, o.port.Name)
+				if p := n.send(tc.f(t), tc.off); p != nil {
+					t.Errorf("%d packets for the tunnel", len(p))
 				}
-			}
-		})
+				for r, count := range n.g.Stats().Reasons {
+					switch r := Reason(r); {
+					case r == tc.why && (count != 1 || n.a.Drops[r] != 1):
+						t.Errorf("%v counted %d times, %d at the port", r, count, n.a.Drops[r])
+					case r != tc.why && count != 0 && r < CountARP:
+						t.Errorf("%v counted %d times", r, count)
+					}
+				}
+				for _, o := range n.output() {
+					if o.port != n.a || tc.why != DropNoRoute && tc.why != DropTooBig && tc.why != DropTTL {
+						t.Errorf("%x came out of %s", o.b, o.port.Name)
+					}
+				}
+			})
+		}
 	}
+}
+
+// TestNewSettingsHoldForTheNextFrame: a port that may no longer send from an address has the next
+// frame from there dropped, whether the address was the function's own or led behind it.
+func TestNewSettingsHoldForTheNextFrame(t *testing.T) {
+	n := newNet(t)
+	behind := addr("10.1.0.9")
+	may := func(src netip.Addr, want bool) {
+		t.Helper()
+		before := n.a.Drops[DropSourceIP]
+		if sent := n.send(udp(t, gwA, macA, src, ipC, 1), Offload{}) != nil; sent != want || (n.a.Drops[DropSourceIP] == before) != want {
+			t.Errorf("from %v: sent %v, want %v", src, sent, want)
+		}
+	}
+	may(behind, true)
+	n.g.routes.SetTenant(TenantConfig{Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
+	may(behind, false)
+	may(ipA, true)
+	c := n.a.EndpointConfig
+	c.Addresses = []netip.Addr{v6A}
+	configure(n.g, n.a, c, true)
+	may(ipA, false)
+	c.Spoof = true
+	configure(n.g, n.a, c, true)
+	may(ipA, true)
+	may(behind, true)
 }
 
 // fragmented changes the IPv4 packet of a frame into a first fragment.

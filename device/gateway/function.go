@@ -129,7 +129,7 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, work FunctionWork, f *
 		return DropNoRoute
 	case !off.fits(b, &h, w.to.MTU):
 		return DropTooBig
-	case !p.network.onLink(h.dst): // routed between subnets
+	case !w.onLink: // routed between subnets
 		if h.ttl <= 1 {
 			return DropTTL
 		}

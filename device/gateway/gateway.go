@@ -131,9 +131,16 @@ func (g *Gateway) follow(p *Endpoint) {
 type way struct {
 	epoch
 	dst    netip.Addr
+	src    netip.Addr // of the last packet that admit let through; invalid: there was none yet
 	to     Target
+	onLink bool      // dst is in a subnet of the tenant
 	port   *Endpoint // if it is of this shard
 	tunnel *Tunnel
+}
+
+// leads reports whether w is the way of packets from src to dst, found in an epoch.
+func (w *way) leads(src, dst netip.Addr, now epoch) bool {
+	return w.dst == dst && w.src == src && w.epoch == now
 }
 
 // way finds where a port's packets to dst go. It caches the last result.
@@ -147,7 +154,7 @@ func (g *Gateway) way(p *Endpoint, dst netip.Addr) (w *way, ok bool) {
 	if !ok {
 		return w, false
 	}
-	*w = way{epoch: p.followed, dst: dst, to: to}
+	*w = way{epoch: p.followed, dst: dst, to: to, onLink: p.network.onLink(dst)}
 	switch to.Kind {
 	case ToPort:
 		w.port = g.here(&to)

@@ -15,7 +15,8 @@ func (g *Gateway) UseTape(t *tape.Tape) { g.out.tape = t }
 // there is none. port is the destination port of UDP, else 0. b is the beginning of the packet of total
 // bytes.
 func Head(b []byte, total int) (n, sum int, port uint16) {
-	h, why := parseHead(b, total)
+	var h header
+	why := h.parse(b, total)
 	if why != none || h.l4 > len(b) {
 		return len(b), 0, 0
 	}
@@ -65,7 +66,8 @@ func FrameHead(b []byte, total int, head func(b []byte, total int) (n, sum int))
 
 // Describe says what an IP packet is, for people. b is the beginning of total bytes.
 func Describe(b []byte, total int) string {
-	h, why := parseHead(b, total)
+	var h header
+	why := h.parse(b, total)
 	if why != none {
 		return fmt.Sprintf("%d bytes", total)
 	}

@@ -130,15 +130,6 @@ func (p *Endpoint) learnAnswer(src MAC, m []byte) bool {
 
 var everybody = MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// destination returns the destination address of a frame's IP packet.
-func destination(frame []byte) netip.Addr {
-	b := frame[ethLen:]
-	if b[0]>>4 == 4 {
-		return netip.AddrFrom4([4]byte(b[16:20]))
-	}
-	return netip.AddrFrom16([16]byte(b[24:40]))
-}
-
 const (
 	arpLen     = 28
 	arpRequest = 1

@@ -54,14 +54,14 @@ func (o *output) reset() {
 	}
 }
 
-// add appends a frame of one part. It returns false if there is no room.
-func (o *output) add(p *Endpoint, frame []byte, off Offload) bool {
+// add appends a frame of one part, and of a rest if there is one. It returns false if there is no room.
+func (o *output) add(p *Endpoint, frame []byte, rest Rest, off Offload) bool {
 	if len(o.frames) == cap(o.frames) {
 		return false
 	}
 	o.frames = o.frames[:len(o.frames)+1]
 	f := &o.frames[len(o.frames)-1]
-	f.To, f.Rest, f.Offload, f.list, f.one[0] = p, nil, off, -1, frame
+	f.To, f.Rest, f.Offload, f.list, f.one[0] = p, rest, off, -1, frame
 	f.c.open = false
 	f.Parts = f.one[:1]
 	return true
@@ -76,16 +76,15 @@ func (g *Gateway) toPort(flow uint32, to *Target, p *Endpoint, frame []byte, res
 	case p.takes(frame[ethLen:], h, off):
 		return none
 	}
-	return g.out.queue(p, frame, rest, off)
+	return g.out.queue(p, frame, rest, h, off)
 }
 
 // queue queues a whole frame for a port and writes its Ethernet header.
-func (o *output) queue(p *Endpoint, frame []byte, rest Rest, off Offload) Reason {
-	p.ethernet(frame, o.asks.macOf(p, destination(frame)), binary.BigEndian.Uint16(frame[12:]))
-	if !o.add(p, frame, off) {
+func (o *output) queue(p *Endpoint, frame []byte, rest Rest, h *header, off Offload) Reason {
+	p.ethernet(frame, o.asks.macOf(p, h.dst), h.etherType())
+	if !o.add(p, frame, rest, off) {
 		return DropPortFull
 	}
-	o.frames[len(o.frames)-1].Rest = rest
 	return none
 }
 
@@ -175,7 +174,7 @@ func (g *Gateway) fromShard(p *Endpoint, frame []byte, off Offload) Reason {
 	case p.takes(frame[ethLen:], &h, off):
 		return none
 	case off != Offload{}:
-		return g.out.queue(p, frame, nil, off)
+		return g.out.queue(p, frame, nil, &h, off)
 	}
 	return g.out.joinOrQueue(p, frame[:ethLen+h.total], &h)
 }

@@ -72,63 +72,65 @@ func (h *header) etherType() uint16 {
 }
 
 // parseIP checks the header at the start of b, which may be longer (Ethernet padding).
-func parseIP(b []byte) (h header, why Reason) { return parseHead(b, len(b)) }
+func parseIP(b []byte) (h header, why Reason) {
+	why = h.parse(b, len(b))
+	return h, why
+}
 
-// parseHead parses a packet of n bytes of which b is the beginning. It stops at the first header
-// that is not in b; l4 is then beyond b, or too close to its end for that header.
-func parseHead(b []byte, n int) (h header, why Reason) {
+// parse sets h, which is zero, to the headers of a packet of n bytes of which b is the beginning. It
+// stops at the first header that is not in b; l4 is then beyond b, or too close to its end for that
+// header.
+func (h *header) parse(b []byte, n int) Reason {
 	if len(b) < 1 {
-		return h, DropTruncated
+		return DropTruncated
 	}
 	switch b[0] >> 4 {
 	case 4:
-		return parseIPv4(b, n)
+		return h.parseIPv4(b, n)
 	case 6:
-		return parseIPv6(b, n)
+		return h.parseIPv6(b, n)
 	}
-	return h, DropHeader
+	return DropHeader
 }
 
-func parseIPv4(b []byte, n int) (h header, why Reason) {
+func (h *header) parseIPv4(b []byte, n int) Reason {
 	if len(b) < ipv4Len {
-		return h, DropTruncated
+		return DropTruncated
 	}
 	hlen, total := int(b[0]&0xf)*4, int(binary.BigEndian.Uint16(b[2:]))
 	switch {
 	case hlen < ipv4Len:
-		return h, DropHeader
+		return DropHeader
 	case hlen > total || total > n:
-		return h, DropTruncated
+		return DropTruncated
 	case hlen <= len(b) && checksum.Sum(b[:hlen]) != 0xffff:
-		return h, DropHeader
+		return DropHeader
 	}
 	frag := binary.BigEndian.Uint16(b[6:])
-	h = header{
-		proto: b[9], class: b[1], ttl: b[8], l4: hlen, total: total, fragment: frag&0x3fff != 0, later: frag&0x1fff != 0, df: frag&0x4000 != 0,
-		src: netip.AddrFrom4([4]byte(b[12:16])), dst: netip.AddrFrom4([4]byte(b[16:20])),
-	}
 	if frag&0x8000 != 0 {
-		return h, DropHeader // reserved
+		return DropHeader // reserved
 	}
-	return h, none
+	h.fragment, h.later, h.df = frag&0x3fff != 0, frag&0x1fff != 0, frag&0x4000 != 0
+	h.proto, h.class, h.ttl, h.l4, h.total = b[9], b[1], b[8], hlen, total
+	h.src, h.dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+	return none
 }
 
-func parseIPv6(b []byte, n int) (h header, why Reason) {
+func (h *header) parseIPv6(b []byte, n int) Reason {
 	if len(b) < ipv6Len {
-		return h, DropTruncated
+		return DropTruncated
 	}
 	total := ipv6Len + int(binary.BigEndian.Uint16(b[4:]))
 	if total > n {
-		return h, DropTruncated
+		return DropTruncated
 	}
-	h = header{
-		v6: true, df: true, proto: b[6], class: b[0]<<4 | b[1]>>4, ttl: b[7], l4: ipv6Len, total: total,
-		src: netip.AddrFrom16([16]byte(b[8:24])), dst: netip.AddrFrom16([16]byte(b[24:40])),
-	}
+	h.v6, h.df = true, true
+	h.proto, h.class, h.ttl, h.l4, h.total = b[6], b[0]<<4|b[1]>>4, b[7], ipv6Len, total
+	h.src, h.dst = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
 	if h.src.Is4In6() || h.dst.Is4In6() { // never on a wire (RFC 4291 §2.5.5.2)
-		return h, DropHeader
+		return DropHeader
 	}
-	return h, h.extensions(b)
+	return h.extensions(b)
 }
 
 // extensions skips extension headers, so that they cannot hide the upper layer (RFC 8200 §4).
@@ -137,7 +139,7 @@ func (h *header) extensions(b []byte) Reason {
 		switch {
 		case h.l4+8 > h.total:
 			return DropTruncated
-		case h.l4+8 > len(b): // see parseHead
+		case h.l4+8 > len(b): // see parse
 			return none
 		}
 		length := 8

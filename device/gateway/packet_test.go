@@ -155,7 +155,8 @@ func TestHeadersAreParsedAsFarAsTheyAreThere(t *testing.T) {
 		case n >= 48:
 			want = 48
 		}
-		if h, why := parseHead(b[:n:n], len(b)); why != none || h.l4 != want || h.total != len(b) {
+		var h header
+		if why := h.parse(b[:n:n], len(b)); why != none || h.l4 != want || h.total != len(b) {
 			t.Errorf("%d bytes: %v, upper layer at %d of %d, want %d", n, why, h.l4, h.total, want)
 		}
 	}
@@ -163,7 +164,8 @@ func TestHeadersAreParsedAsFarAsTheyAreThere(t *testing.T) {
 	putIPv4(options, protoUDP, ipA, ipC, 100)
 	options[0] = 0x46
 	for n, want := range map[int]Reason{20: none, 23: none, 24: DropHeader} { // the whole tells: its checksum is wrong
-		if h, why := parseHead(options[:n:n], 100); why != want || why == none && h.l4 != 24 {
+		var h header
+		if why := h.parse(options[:n:n], 100); why != want || why == none && h.l4 != 24 {
 			t.Errorf("%d bytes with options: %v, want %v", n, why, want)
 		}
 	}

@@ -78,7 +78,7 @@ type replies struct {
 // reply.
 func (r *replies) flush(o *output) {
 	for r.count > 0 {
-		if !o.add(r.ports[r.head], r.frames[r.head][:r.lens[r.head]], Offload{}) {
+		if !o.add(r.ports[r.head], r.frames[r.head][:r.lens[r.head]], nil, Offload{}) {
 			return
 		}
 		r.ports[r.head] = nil
