@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/falcon-vnic/vnic/device/fault"
 	"github.com/falcon-vnic/vnic/internal/leak"
 )
 
@@ -253,6 +254,46 @@ func TestAClientGetsTheProvidersAnswers(t *testing.T) {
 	}
 	if names, _ := os.ReadDir(filepath.Dir(path)); len(names) != 0 {
 		t.Errorf("left over: %v", names)
+	}
+}
+
+// TestEachCommandOfAClientReachesTheNIC: with what it says, and the answer is the NIC's. If the NIC refuses
+// it, its reason is the client's error.
+func TestEachCommandOfAClientReachesTheNIC(t *testing.T) {
+	f := sample()
+	_, c, _ := serve(t, f)
+	at := "10.0.0.2"
+	var saved bytes.Buffer
+	for name, call := range map[string]func(ctx context.Context) (any, error){
+		"[{Tenant:7":     func(ctx context.Context) (any, error) { return c.Routes(ctx) },
+		"Kind:static":    func(ctx context.Context) (any, error) { return c.Directory(ctx) },
+		"Name:b":         func(ctx context.Context) (any, error) { return c.ChangePeer(ctx, PeerChange{Name: "b", Underlay: &at}) },
+		"peer 2 removed": func(ctx context.Context) (any, error) { return c.Reload(ctx) },
+		"Generation:3":   func(ctx context.Context) (any, error) { return c.RotateKeys(ctx) },
+		"Name:/file,none": func(ctx context.Context) (any, error) {
+			return c.StartRecording(ctx, RecordingStart{File: "/file", Payload: ",none"})
+		},
+		"File:a":                        func(ctx context.Context) (any, error) { return c.StopRecording(ctx) },
+		"DRV-602":                       func(ctx context.Context) (any, error) { return c.Violations(ctx) },
+		fmt.Sprintf("%+v", f.nic.Peers): func(ctx context.Context) (any, error) { return c.Peers(ctx) },
+	} {
+		f.err = nil
+		if v, err := call(t.Context()); err != nil || !strings.Contains(fmt.Sprintf("%+v", v), name) {
+			t.Errorf("%s: %+v, %v", name, v, err)
+		}
+		f.err = BadRequest{errors.New("not now")}
+		if v, err := call(t.Context()); err == nil || err.Error() != "not now" {
+			t.Errorf("%s: refused, %+v, %v", name, v, err)
+		}
+	}
+	if list, err := c.InjectFault(t.Context(), FaultChange{Function: "pf0.vf1", Add: &fault.Rule{}}); err != nil || len(list) != 1 || list[0].Function != "pf0.vf1" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if list, err := c.Faults(t.Context()); err != nil || list == nil || len(list) != 0 {
+		t.Errorf("no faults: %#v, %v", list, err)
+	}
+	if err := c.Recording(t.Context(), &saved); err != nil || saved.String() != "a recording" {
+		t.Errorf("%q, %v", saved.String(), err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -50,15 +51,17 @@ type Address struct {
 func (a Address) String() string { return fmt.Sprintf("%d:%s", a.Tenant, a.Addr) }
 
 // ParseAddress reads TENANT:ADDRESS.
-func ParseAddress(s string) (a Address, err error) {
-	tenant, addr, ok := strings.Cut(s, ":")
-	if ok {
-		_, err = fmt.Sscanf(tenant, "%d", &a.Tenant)
-		if err == nil {
-			a.Addr, err = netip.ParseAddr(addr)
-		}
+func ParseAddress(s string) (Address, error) {
+	tenant, addr, _ := strings.Cut(s, ":")
+	t, err := strconv.ParseUint(tenant, 10, 32)
+	a := Address{Tenant: uint32(t)}
+	if err == nil {
+		a.Addr, err = netip.ParseAddr(addr)
 	}
-	if !ok || err != nil || a.Tenant == 0 {
+	if err == nil {
+		err = checkAddresses(a.Tenant, []netip.Addr{a.Addr})
+	}
+	if err != nil {
 		return a, fmt.Errorf("%q: write TENANT:ADDRESS, as 1:192.168.100.21", s)
 	}
 	return a, nil

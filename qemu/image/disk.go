@@ -373,8 +373,8 @@ func pack(ctx context.Context, base, dir, raw string) error {
 	})
 }
 
-// grubFolder has GRUB's modules for a PC's BIOS.
-const grubFolder = "/usr/lib/grub/i386-pc"
+// grubFolder has GRUB's modules for a PC's BIOS. It is another one in tests.
+var grubFolder = "/usr/lib/grub/i386-pc"
 
 // loaderConfig is what GRUB does first: it finds the partition and reads its configuration there.
 const loaderConfig = "search.fs_label debian root\nset prefix=($root)/boot/grub\nnormal\n"

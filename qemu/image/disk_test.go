@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -169,5 +171,77 @@ func TestDiskIsMadeWithinItsTime(t *testing.T) {
 	}
 	if said := fetched(); said != "begun\nunmounted\n" {
 		t.Errorf("%q", said)
+	}
+}
+
+// TestADiskIsWrittenWholeOrNotAtAll: a disk has GRUB, the partition and the Debian in their places. If one of the
+// programs that make it fails, the error quotes it, the disk that was there stays, and nothing else is left.
+func TestADiskIsWrittenWholeOrNotAtAll(t *testing.T) {
+	grub := t.TempDir()
+	was := grubFolder
+	grubFolder = grub
+	t.Cleanup(func() { grubFolder = was })
+	sector0 := bytes.Repeat([]byte{0xee}, sector)
+	boots := func(img []byte) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(grub, "boot.img"), img, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	programs := map[string]string{
+		"apt-get": aptMirrors, "mmtarfilter": filtersNone, "newuidmap": ":", "mmdebstrap": `tar -cf - -T /dev/null`, "fakeroot": `shift; exec "$@"`,
+		"mke2fs":       `while [ $# -gt 2 ]; do shift; done; { head -c 1048576 /dev/zero; echo system; } >"$1"`,
+		"grub-mkimage": `while [ "$1" != --output ]; do shift; done; printf loader >"$2"`,
+		"qemu-img":     `head -c 1048583 "$6" >"$7"; stat -c %s "$6" >>"$FETCHED"`,
+	}
+	fails := func(with string) map[string]string {
+		m := maps.Clone(programs)
+		m[with] = `case "$*" in *variant=minbase*) tar -cf - -T /dev/null; exit;; esac; echo "` + with + ` is broken" >&2; exit 3`
+		return m
+	}
+	home := t.TempDir()
+	d := Disk{Suite: "trixie", Program: filepath.Join(home, "vnic")}
+	to := filepath.Join(home, "d.qcow2")
+	if err := os.WriteFile(d.Program, []byte("vnic"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		programs map[string]string
+		boot     []byte
+		why      string
+	}{
+		{programs, sector0, ""},
+		{fails("mmdebstrap"), sector0, "mmdebstrap is broken"},
+		{fails("mke2fs"), sector0, "mke2fs is broken"},
+		{fails("grub-mkimage"), sector0, "grub-mkimage is broken"},
+		{fails("qemu-img"), sector0, "qemu-img is broken"},
+		{programs, sector0[:100], "GRUB has 100 and 6 bytes, room is for 512 and 1048064"},
+	} {
+		boots(c.boot)
+		cache, said := debian(t, c.programs)
+		err := d.Write(t.Context(), cache, to, io.Discard)
+		if (err == nil) != (c.why == "") || err != nil && (!strings.Contains(err.Error(), c.why) || !strings.Contains(err.Error(), "disk "+to)) {
+			t.Errorf("%q: %v", c.why, err)
+		}
+		if err == nil && said() != fmt.Sprintln(int64(diskSize)) {
+			t.Errorf("the disk's size is %s", said())
+		}
+		b, err := os.ReadFile(to)
+		if err != nil || len(b) != 1048583 || !bytes.Equal(b[:440], sector0[:440]) || b[446] != 0x80 || string(b[sector:sector+6]) != "loader" || string(b[partition:]) != "system\n" {
+			t.Errorf("%q: the disk has %d bytes, %v", c.why, len(b), err)
+		}
+		if left := filesOf(t, home); left != "d.qcow2 vnic" {
+			t.Errorf("%q: left is %s", c.why, left)
+		}
+		if left := filesOf(t, filepath.Join(cache, "debian")); strings.Count(left, " ") != 1 || !strings.HasPrefix(left, ".lock ") {
+			t.Errorf("%q: left is %s", c.why, left)
+		}
+	}
+	if err := os.Remove(filepath.Join(grub, "boot.img")); err != nil {
+		t.Fatal(err)
+	}
+	cache, _ := debian(t, programs)
+	if err := d.Write(t.Context(), cache, to, io.Discard); err == nil || !strings.Contains(err.Error(), "install grub-pc-bin") {
+		t.Error(err)
 	}
 }
