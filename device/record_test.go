@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -223,5 +224,80 @@ func TestLongEachRuleThatTheKitBreaksIsFoundAgainAtTheSameStep(t *testing.T) {
 	must(t, err)
 	if t.Log(small); small.Events*100 > small.WasEvents {
 		t.Errorf("%s: more than a hundredth", small)
+	}
+}
+
+// TestTheRecorderSavesWhatANICTook: it can be had at any time, and is saved when a function goes wrong: once for each
+// function and reason. A recorder that cannot save says so, and the NIC goes on.
+func TestTheRecorderSavesWhatANICTook(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "saved")
+	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(_ int, c *config.Config) {
+		c.NIC.Recorder = &config.Recorder{Size: 8 << 20, Payload: "digest", Folder: folder}
+	})
+	n := w.nics[0]
+	a, b := newEndpoint(t, w.open(0, "h1.pf0.vf1")), newEndpoint(t, w.open(1, "h2.pf0.vf1"))
+	connect(t, a, b, 1)
+	reads := func(b []byte) {
+		t.Helper()
+		r, err := record.Read(bytes.NewReader(b))
+		if err != nil || r.Shards != *shards || r.NIC != n.cfg.NIC.Name {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	var now bytes.Buffer
+	must(t, n.Recording(t.Context(), &now))
+	reads(now.Bytes())
+
+	id, err := pfvf.ParseID("h1.pf0.vf1")
+	must(t, err)
+	n.records.failed(id, "fault")
+	w.until("a warning", func() bool { v, err := n.NIC(t.Context()); return err == nil && len(v.Warnings) == 1 })
+	must(t, os.Mkdir(folder, 0o700))
+	for range 3 {
+		n.records.failed(id, "violation")
+	}
+	other, err := pfvf.ParseID("h1.pf0.vf2")
+	must(t, err)
+	n.records.failed(other, "violation")
+	saved := func() (list []string) { list, _ = filepath.Glob(filepath.Join(folder, "*_h1.pf0.vf*")); return list }
+	w.until("both are saved", func() bool { return len(saved()) >= 2 })
+	if list := saved(); len(list) != 2 {
+		t.Errorf("%q", list)
+	}
+	for _, f := range saved() {
+		b, err := os.ReadFile(f)
+		must(t, err)
+		reads(b)
+	}
+}
+
+// TestARecordingBeginsWithANewWorker: what cannot be recorded is refused with the reason, and so is a recording where
+// no worker can be replaced.
+func TestARecordingBeginsWithANewWorker(t *testing.T) {
+	w := newWorld(t)
+	n := w.nics[0]
+	for says, s := range map[string]control.RecordingStart{
+		`payload "some": write digest, whole or none`: {File: "/file", Payload: "some"},
+		"write a path that begins with /":             {File: "file"},
+		"this NIC has none":                           {File: "/file"},
+	} {
+		if _, err := n.StartRecording(t.Context(), s); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+	if _, err := n.StopRecording(t.Context()); err == nil {
+		t.Error("a recording was ended that there is not")
+	}
+	if err := n.Recording(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "nic.recorder") {
+		t.Error(err)
+	}
+	var begun string
+	n.deps.StartRecording = func(file string, keep tape.Payload) error { begun = file + " " + keep.String(); return nil }
+	if v, err := n.StartRecording(t.Context(), control.RecordingStart{File: "/file", Payload: "whole"}); err != nil || v.Name != n.cfg.NIC.Name || v.Recording != "" || begun != "/file whole" {
+		t.Errorf("%s, %q, %v", v.Name, begun, err)
+	}
+	n.deps.StartRecording = func(string, tape.Payload) error { return errors.New("the disk is full") }
+	if _, err := n.StartRecording(t.Context(), control.RecordingStart{File: "/file"}); err == nil || err.Error() != "the disk is full" {
+		t.Error(err)
 	}
 }

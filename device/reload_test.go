@@ -1,12 +1,18 @@
 package device
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/falcon"
@@ -177,5 +183,67 @@ func TestServersAndImpairmentsChangeByAReload(t *testing.T) {
 	change("uplink.impair; metrics and web", func(c *config.Config) { c.Metrics.Listen, c.Uplink.Impair.TX.Loss = netip.AddrPort{}, 0 })
 	if answers(second) {
 		t.Error("metrics although there should be none")
+	}
+}
+
+// TestAReloadIsAskedForOrRefused: whoever asks for it is told what has changed, or why nothing has.
+func TestAReloadIsAskedForOrRefused(t *testing.T) {
+	w := newWorld(t)
+	n := w.nics[0]
+	if _, err := n.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "no configuration that could be read again") {
+		t.Error(err)
+	}
+	keys := filepath.Join(filepath.Dir(w.sockets[0]), "keys")
+	must(t, cmlink.Renew(keys, []string{"1"}))
+	was := n.links.identity()
+	var level slog.Level
+	n.deps.LogLevel = func(l slog.Level) { level = l }
+	every := 5 * time.Hour
+	n.deps.Reload = func(context.Context) error {
+		return n.Reconfigure(w.edited(0, func(c *config.Config) {
+			c.Log.Level, c.PSP.RotateEvery = "error", &every
+			c.Functions[0].VFs[3].Enabled = new(bool)
+		}))
+	}
+	r, err := n.Reload(t.Context())
+	if want := []string{"h1.pf0.vf4: enabled", "psp.rotate_every", "log.level", "the certificates in cm.identity"}; err != nil || !slices.Equal(r.Changed, want) {
+		t.Errorf("%q, %v", r.Changed, err)
+	}
+	if level != slog.LevelError || n.links.identity().Same(was) {
+		t.Errorf("level %v, the certificate is the same: %v", level, n.links.identity().Same(was))
+	}
+	list, err := n.Functions(t.Context())
+	must(t, err)
+	for _, f := range list {
+		if f.ID == "h1.pf0.vf4" && f.State != "DISABLED" {
+			t.Errorf("%+v", f)
+		}
+	}
+
+	// A peer that leaves and comes back; links that come up now have the new certificate.
+	peers := n.reload.was.Peers
+	for _, c := range []struct {
+		peers []config.Peer
+		says  string
+	}{{nil, "peer 2 removed"}, {peers, "peer 2 added"}} {
+		must(t, n.Reconfigure(w.edited(0, func(is *config.Config) { is.Peers = c.peers })))
+		if !slices.Equal(n.reload.changed, []string{c.says}) {
+			t.Errorf("%q, not %q", n.reload.changed, c.says)
+		}
+	}
+	w.waitPeers()
+
+	n.deps.Reload = func(context.Context) error {
+		return n.Reconfigure(w.edited(0, func(c *config.Config) { c.NIC.Name = "another" }))
+	}
+	if _, err := n.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing has changed: these take effect") || !strings.Contains(err.Error(), "nic.name") {
+		t.Error(err)
+	}
+	if n.reload.was.NIC.Name == "another" {
+		t.Error("the NIC has the configuration that was refused")
+	}
+	must(t, os.Remove(filepath.Join(keys, "host-1.key")))
+	if err := n.Reconfigure(w.edited(0, func(c *config.Config) { c.Log.Level = "debug" })); err == nil || !strings.Contains(err.Error(), "cm.identity") || level != slog.LevelError {
+		t.Errorf("%v, level %v", err, level)
 	}
 }
