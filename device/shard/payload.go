@@ -45,6 +45,16 @@ func packetHead(b []byte) int {
 // frameHead does what ipHead does, for an Ethernet frame.
 func frameHead(b []byte, total int) (n, sum int) { return gateway.FrameHead(b, total, ipHead) }
 
+// offeredHead does what frameHead does, for a frame whose checksum may be left to the NIC. A guest may want it among the
+// headers, where it then depends on payload: of such a frame nothing is payload.
+func offeredHead(b []byte, total int, off gateway.Offload) int {
+	n, sum := frameHead(b, total)
+	if at := int(off.CsumStart) + int(off.CsumOffset); off.NeedsCsum && at < n && at != sum {
+		return len(b)
+	}
+	return n
+}
+
 // openedHead does what ipHead does, for what a packet held when it was opened.
 func openedHead(o *security.Opened) int {
 	b, falcon := o.Clear()

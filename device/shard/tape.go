@@ -59,16 +59,17 @@ func (s *Shard) tapeStep(k tape.Kind, now falcon.Time, in *thread.Input) {
 			lost = f.Rest.Len()
 		}
 		t.PutUint(uint64(lost))
-		n, _ := frameHead(f.Frame, len(f.Frame)+lost)
-		t.PutPart(f.Frame, n)
+		t.PutPart(f.Frame, offeredHead(f.Frame, len(f.Frame)+lost, f.Offload))
 	}
 }
 
 // tapeFrame sums a frame for the uplink: what is in front of its sealed part, and how long it is. What
 // is sealed was summed before.
 func (u *uplink) tapeFrame(frame []byte) {
-	u.tape.OutUint(tape.Frames, uint64(len(frame)))
-	u.tape.Out(tape.Frames, frame[:min(len(frame), u.underlay.Headroom())])
+	if u.tape.Active() {
+		u.tape.OutUint(tape.Frames, uint64(len(frame)))
+		u.tape.Out(tape.Frames, frame[:min(len(frame), u.underlay.Headroom())])
+	}
 }
 
 // change is a change by an operator on the tape. One field is set.
@@ -165,6 +166,9 @@ func (r *tapedRings) Take(f *handover.Frame) (from int, ok bool) {
 		return from, ok
 	}
 	n, _ := handedHead(f.Kind, f.Data)
+	if f.Kind == handover.Plain {
+		n = offeredHead(f.Data, len(f.Data), offloadOf(f.Aux[:]))
+	}
 	t.PutPart(f.Data, n)
 	return from, ok
 }

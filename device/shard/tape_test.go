@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -199,7 +200,7 @@ func TestAReplayedShardDoesTheSameAgain(t *testing.T) {
 		"connections that end": TestAnEndedConnectionLeavesNothing, "ends while connecting": TestEndWhileConnecting, "one NIC": TestConnectionsInsideOneNIC,
 		"datagrams": TestDatagramsArriveAsTheirAddressHandleSays, "bounds of datagrams": TestDatagramsArriveAgainAfterAReset, "GIDs": TestDatagramsFromGIDs, "settings": TestChangeAllOrNothing,
 		"a removed peer": TestARemovedPeerLeavesNothing, "a peer that comes back": TestAPeerThatComesBackWorks, "a peer that moves": TestAPeerThatMovesKeepsItsConnections,
-		"wiring": TestWiredByAnyNumbers, "wiring in SQD": TestWiredInSQD, "a driver that detaches": TestDetachMidOperation,
+		"checksums among headers": TestAttackChecksumOverAddress, "wiring": TestWiredByAnyNumbers, "wiring in SQD": TestWiredInSQD, "a driver that detaches": TestDetachMidOperation,
 	} {
 		t.Run(name, test)
 	}
@@ -339,6 +340,47 @@ func aRecording(t testing.TB, p tape.Payload) *taping {
 	a.done()
 	(*made)[0].tape.End()
 	return (*made)[0]
+}
+
+// overIWARP returns two drivers whose queue pairs are connected over iWARP, and what records their NICs.
+func overIWARP(t testing.TB, p tape.Payload) (a, b *driver, made *[]*taping) {
+	t.Helper()
+	keep(t, p)
+	made, end := recordAll()
+	defer end()
+	v := newVirtualWith(t, 5, wire100us, func(_ int, c *config.Config) {
+		speakRoCE(c)
+		c.RDMA.Transport = config.TransportIWARP
+	})
+	for i := range v.nics {
+		t.Cleanup(v.shards[i].Close)
+	}
+	v.until("keys for the tunnels", func() bool { return v.keyless() == 0 })
+	v.idle(5 * cmDelay)
+	a, b = pair(v)
+	return a, b, made
+}
+
+// TestWhatGoesOverIWARPIsReplayed, with payload kept by choice: in whole as it was, else not at all.
+func TestWhatGoesOverIWARPIsReplayed(t *testing.T) {
+	for p, want := range map[tape.Payload]bool{tape.Whole: true, tape.Digest: false, tape.None: false} {
+		a, b, made := overIWARP(t, p)
+		copy(a.data()[100:], marker)
+		a.send(abi.OpWrite, 0, 5000, b, 0)
+		a.done()
+		b.receive(0, 1<<15)
+		a.send(abi.OpSend, 0, 30000, b, 0)
+		a.done()
+		b.done()
+		a.send(abi.OpRead, 0, 30000, b, 0)
+		a.done()
+		for _, r := range *made {
+			r.replay(t)
+			if is := bytes.Contains(bytes.Join(r.chunks, nil), []byte(marker)); is != want {
+				t.Errorf("%s: payload is kept: %t", p, is)
+			}
+		}
+	}
 }
 
 // TestAReplayShowsWhatTheShardShowed: functions, queue pairs, queues, credits, counters, and the
@@ -504,8 +546,18 @@ func FuzzList(f *testing.F) {
 }
 
 // FuzzReplay: no recording ends the program.
-func FuzzReplay(f *testing.F) {
-	r := aRecording(f, tape.Digest)
+func FuzzReplay(f *testing.F) { fuzzReplay(f, aRecording(f, tape.Digest)) }
+
+// FuzzReplayOverIWARP: nor does one with connections of TCP.
+func FuzzReplayOverIWARP(f *testing.F) {
+	a, b, made := overIWARP(f, tape.Digest)
+	a.send(abi.OpWrite, 0, 5000, b, 0)
+	a.done()
+	(*made)[0].tape.End()
+	fuzzReplay(f, (*made)[0])
+}
+
+func fuzzReplay(f *testing.F, r *taping) {
 	f.Add(bytes.Join(r.chunks, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		own := *r
@@ -543,34 +595,72 @@ func TestAReducedRecordingStillShowsTheViolation(t *testing.T) {
 	from[0].ring(abi.DoorbellSQ, from[0].qpn, 1000)
 	v.idle(1_000_000)
 	(*made)[0].tape.End()
-	guilty := from[0].fn.ID
-	shows := func(p *Player) bool {
-		for _, is := range p.Shard.View().Objects.Violations(0, guilty) {
-			if is.Clause == "DRV-602" {
-				return true
-			}
-		}
-		return false
+	if (*made)[0].reduce(t, breaks602(from[0])) > 0.2 {
+		t.Error("more than a fifth of the bytes is left")
 	}
+}
+
+// breaks602 looks for what a driver does that says that it has posted more than its send queue has room for.
+func breaks602(d *driver) func(*Player) bool {
+	id := d.fn.ID
+	return func(p *Player) bool {
+		return slices.ContainsFunc(p.Shard.View().Objects.Violations(0, id), func(is control.Violation) bool { return is.Clause == "DRV-602" })
+	}
+}
+
+// reduce reduces the recording to what shows something. Few events are left, and the same each time. It returns which
+// share of the bytes is.
+func (r *taping) reduce(t *testing.T, shows func(*Player) bool) (share float64) {
+	t.Helper()
 	size := func(chunks [][]byte) int { return len(bytes.Join(chunks, nil)) }
 	var last []byte
 	for range 2 {
-		r, err := Reduce((*made)[0].index, (*made)[0].cfg, tape.Play((*made)[0].keep, tape.Chunks((*made)[0].chunks)), shows)
+		is, err := Reduce(r.index, r.cfg, tape.Play(r.keep, tape.Chunks(r.chunks)), shows)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s, %d of %d bytes", r, size(r.Chunks), size((*made)[0].chunks))
-		if r.Events*5 > r.WasEvents || size(r.Chunks)*5 > size((*made)[0].chunks) {
-			t.Errorf("%s, %d of %d bytes: more than a fifth", r, size(r.Chunks), size((*made)[0].chunks))
+		t.Logf("%s, %d of %d bytes", is, size(is.Chunks), size(r.chunks))
+		if is.Events*5 > is.WasEvents {
+			t.Errorf("%s: more than a fifth", is)
 		}
-		if is := bytes.Join(r.Chunks, nil); last != nil && !bytes.Equal(is, last) {
+		share = float64(size(is.Chunks)) / float64(size(r.chunks))
+		if b := bytes.Join(is.Chunks, nil); last != nil && !bytes.Equal(b, last) {
 			t.Error("another recording than the first time")
 		} else {
-			last = is
+			last = b
 		}
-		p, err := (&taping{index: (*made)[0].index, cfg: (*made)[0].cfg, keep: (*made)[0].keep, chunks: r.Chunks}).play()
+		p, err := (&taping{index: r.index, cfg: r.cfg, keep: r.keep, chunks: is.Chunks}).play()
 		if err != nil || !shows(p) {
 			t.Errorf("it does not show it: %v", err)
 		}
+	}
+	return share
+}
+
+// TestAReducedRecordingOverIWARPStillShowsIt: a rule that a driver broke, and a queue pair that its peer ended.
+func TestAReducedRecordingOverIWARPStillShowsIt(t *testing.T) {
+	a, b, made := overIWARP(t, tape.Whole)
+	for n := range 20 {
+		a.send(abi.OpWrite, 0, 500+n*100, b, 0)
+		a.send(abi.OpRead, 0, 500+n*100, b, 0)
+		a.done()
+		a.done()
+	}
+	a.send(abi.OpWrite, 0, 100, b, 1<<22) // beyond its memory
+	a.v.until("the end of the queue pair", func() bool { return endedQP(a)(&Player{Shard: a.shard()}) })
+	binary.LittleEndian.PutUint32(b.mem[pageSQ*pageSize:], 1000)
+	b.ring(abi.DoorbellSQ, b.qpn, 1000)
+	a.v.idle(1_000_000)
+	for i, shows := range []func(*Player) bool{endedQP(a), breaks602(b)} {
+		(*made)[i].tape.End()
+		(*made)[i].reduce(t, shows)
+	}
+}
+
+// endedQP looks for a driver's queue pair that is in error.
+func endedQP(d *driver) func(*Player) bool {
+	id := d.fn.ID
+	return func(p *Player) bool {
+		return slices.ContainsFunc(p.Shard.View().Objects.QPs(id), func(q control.QP) bool { return q.State == abi.QPStateErr.String() })
 	}
 }

@@ -131,9 +131,15 @@ func (l *loose) begun(t *Tape) (now int64) {
 // fleeting are kinds of what was there for one event only.
 var fleeting = map[Kind]bool{BellTake: true, Opened: true, Checked: true, Taken: true, StreamEvent: true, StreamPacket: true}
 
+// longestStep is more than a Step takes from outside, bytes.
+const longestStep = 64 << 20
+
 // ask begins an answer: the next of the subject after this event in the recording; else the last before
 // it, as memory keeps what is in it; else the first after it.
 func (l *loose) ask(t *Tape, is subject) {
+	if len(l.out) > longestStep {
+		t.Differs("a Step asks for more and more, since events were left out")
+	}
 	l.out = append(l.out, byte(is.kind))
 	now, best := l.next-1, -1
 	for _, i := range l.asked[is] {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"github.com/falcon-vnic/vnic/internal/ring"
-	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
 	"github.com/falcon-vnic/vnic/rdma/trace"
@@ -263,8 +262,8 @@ func (s *requester) sendPull(b []byte, p *pull) int {
 		s.atomic = atomicRequest(p.r, p.msn)
 		s.atomic.Append(data[:0])
 	} else {
-		for p.stag == 0 {
-			p.stag = uint32(s.c.e.tape.Number(tape.Random, s.c.e.random.Uint64()))
+		if p.stag == 0 {
+			p.stag = s.c.e.newSTag()
 		}
 		s.read = wire.ReadRequest{SinkSTag: p.stag, Size: p.length}
 		if p.r != nil {

@@ -35,6 +35,16 @@ func (c *Conn) sum(b []byte) {
 	c.e.tape.OutPart(tape.Streams, u, headLen(u, len(u)), 0)
 }
 
+// newSTag returns an STag that is not 0. A tape that plays says which: where it has none, because events were left out, it
+// says 0 as often as it is asked.
+func (e *Engine) newSTag() uint32 {
+	n := uint32(0)
+	for n == 0 {
+		n = uint32(e.random.Uint64())
+	}
+	return uint32(e.tape.Number(tape.Random, uint64(n)))
+}
+
 // cutter follows what comes of a stream: a frame, then FPDUs.
 type cutter struct {
 	begun bool // the frame has come
