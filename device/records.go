@@ -83,7 +83,7 @@ func (r *records) startTapes(c record.Config, offset int64, keep func(*os.File) 
 	h := record.Header{Version: Version, NIC: r.cfg.NIC.Name, Shards: r.cfg.NIC.Shards, Started: time.Now().UnixNano(), Offset: offset}
 	if c.File != "" || c.Made != nil {
 		r.tapes, err = record.Create(c, h)
-		if err != nil && c.Made != nil { // this worker is in another's place, and no other will be better
+		if err != nil && c.Later {
 			r.warnings.Warn(aboutTapes, err, "vnic record start begins another file")
 			err = nil
 		}
@@ -171,6 +171,8 @@ func (r *records) saveIn(folder string, f failure) {
 // control.Provider.
 func (n *NIC) Recording(_ context.Context, w io.Writer) error {
 	switch r := &n.records; {
+	case r.tapes != nil && r.to() == "":
+		return control.BadRequest{Err: fmt.Errorf("this worker of the NIC has recorded to %s, and keeps no other recording: vnic upgrade begins one, if there is nic.recorder in the configuration", r.tapes.Path())}
 	case r.tapes != nil:
 		return control.BadRequest{Err: fmt.Errorf("this worker of the NIC records to %s, and keeps no other recording: vnic record stop ends that", r.tapes.Path())}
 	case r.ring == nil:

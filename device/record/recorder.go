@@ -72,6 +72,7 @@ type chunk struct {
 type Config struct {
 	File  string       // must not exist
 	Made  *os.File     // one that was made with Make, instead of File
+	Later bool         // the worker is in another's place: without a file the NIC goes on all the same
 	Keep  tape.Payload // of payload
 	Limit int64        // bytes after which the recording ends, with the chunk that reached it
 	Text  string       // of the NIC's configuration

@@ -212,6 +212,35 @@ func TestARecordingIsStartedAndStoppedByCommand(t *testing.T) {
 	})
 }
 
+// TestALaterWorkerRecordsWhereNoFileIs: what is left of an earlier NIC does not keep a worker from starting, and is not
+// written over. Without a folder for its file a later worker starts all the same, and says so.
+func TestALaterWorkerRecordsWhereNoFileIs(t *testing.T) {
+	vnictest.InLab(t, false, func(l *vnictest.Lab) {
+		dir := filepath.Join(l.Dir, "recorded")
+		file := filepath.Join(dir, "rec")
+		l.Must(os.Mkdir(dir, 0o700))
+		l.Must(os.WriteFile(file+".2", []byte("earlier"), 0o600))
+		l.Program = filepath.Join(l.Dir, "records")
+		l.Must(os.WriteFile(l.Program, fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\" --record %s\n", vnictest.Program(t), file), 0o755))
+		l.Start(0)
+		next := func() control.NIC {
+			was := l.NIC(0, 0).Worker
+			l.Must(syscall.Kill(was, syscall.SIGKILL))
+			return l.NIC(0, was)
+		}
+		if is := next(); is.Recording != file+".3" || is.Starts != 2 {
+			t.Errorf("%+v", is)
+		}
+		if b, err := os.ReadFile(file + ".2"); err != nil || string(b) != "earlier" {
+			t.Errorf("%v, %q", err, b)
+		}
+		l.Must(os.Rename(dir, dir+"-moved"))
+		if is := next(); is.Recording != "" || !strings.Contains(fmt.Sprint(is.Warnings), file+".3") {
+			t.Errorf("%+v", is)
+		}
+	})
+}
+
 // TestTheRecorderSavesWhatLedToAFailure: when a driver breaks a rule, when the worker is killed, and when
 // an operator asks. The files replay; a worker's is its own.
 func TestTheRecorderSavesWhatLedToAFailure(t *testing.T) {

@@ -111,7 +111,7 @@ worker by the program on disk.`,
 	f.BoolVar(&o.json, "json", false, "print what --check found as JSON")
 	f.StringVar(&o.format, "log-format", "", "text or json, instead of log.format in the configuration")
 	_ = run.RegisterFlagCompletionFunc("log-format", cli.Words(config.LogText, config.LogJSON))
-	f.StringVar(&o.record, "record", "", "record what the NIC takes from outside in a new `file`, for vnic replay; a worker that is started again records in FILE.2, and so on")
+	f.StringVar(&o.record, "record", "", "record what the NIC takes from outside in a new `file`, for vnic replay; a worker that is started again records in FILE.2, or the next that is not there")
 	f.StringVar(&o.payload, "record-payload", tape.Digest.String(), "what --record keeps of payload: digest, whole or none")
 	_ = run.RegisterFlagCompletionFunc("record-payload", cli.Words(tape.Digest.String(), tape.Whole.String(), tape.None.String()))
 	f.BoolVar(&o.single, "single", false, "all in one process: guests do not survive its end")
@@ -164,13 +164,16 @@ func runNIC(ctx context.Context, cfg *config.Config, o *options) error {
 const recordLimit = 4 << 30
 
 // recordTo returns what makes a NIC record to the file of --record, if there is one. Each worker of it has
-// a file of its own.
+// a file of its own, which no earlier NIC has left there.
 func recordTo(o *options, generation int, text string) record.Config {
 	file := o.record
-	if file != "" && generation > 1 {
-		file = fmt.Sprintf("%s.%d", file, generation)
+	for n := generation; file != "" && n > 1; n++ {
+		file = fmt.Sprintf("%s.%d", o.record, n)
+		if _, err := os.Lstat(file); err != nil {
+			break
+		}
 	}
-	return record.Config{File: file, Keep: o.keep, Limit: recordLimit, Text: text}
+	return record.Config{File: file, Later: generation > 1, Keep: o.keep, Limit: recordLimit, Text: text}
 }
 
 // reloadOnHangup reads the configuration again whenever SIGHUP comes, until ctx is done.

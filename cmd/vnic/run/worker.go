@@ -151,7 +151,7 @@ func givenRecording(w *supervisor.Worker, c record.Config) record.Config {
 			_ = c.Made.Close() // nil is allowed
 			c.Made = os.NewFile(uintptr(fd), path)
 		}
-		c.File = ""
+		c.File, c.Later = "", true
 		c.Keep, _ = tape.ParsePayload(payload)
 		_ = w.Drop(name)
 	}
