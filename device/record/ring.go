@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -22,11 +23,12 @@ import (
 // the whole recording.
 //
 //	ringHead │ header in JSON │ part of shard 0 │ part of shard 1 │ …
-//	part: tail, head (8 bytes each) │ bytes, in which entries of 4 bytes of length and their content
-//	      go round; tail and head count all bytes that ever were there
+//	part: tail, head (8 bytes each) │ what the tape writes now, up to zeros │ bytes, in which entries of 4 bytes
+//	      of length and their content go round; tail and head count all bytes that ever were there
 //
 // A process may end at any instruction. So head moves when an entry is there, and tail before its
-// bytes are written over.
+// bytes are written over. What it did in the Step in which it ended, perhaps in a loop without an end, is in the tape's
+// buffer, which is in this memory, too. Whatever is left of the Step before is cleared.
 type Ring struct {
 	file   *os.File
 	mem    []byte
@@ -39,6 +41,7 @@ type Ring struct {
 type ringPart struct {
 	mu         sync.Mutex // held while an entry is written, or some are copied
 	mem        []byte
+	open       []byte // the tape's buffer, in mem
 	tail, head uint64
 }
 
@@ -47,7 +50,7 @@ const (
 	ringHead   = 24 // the magic, the length of the header, and the size of a part (8 bytes each)
 	partHead   = 16
 	entryHead  = 4
-	ringBuffer = 64 << 10 // room for what is in a Step; it grows for one with more
+	ringBuffer = 1 << 20 // room for what is in a Step; of one with more, the beginning is there
 )
 
 // NewRing begins a recording in memory, of c.Limit bytes.
@@ -57,7 +60,7 @@ func NewRing(c Config, h Header) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	size := c.Limit / int64(h.Shards) &^ 7
+	size := partHead + ringBuffer + c.Limit/int64(h.Shards)&^7
 	from := int64(ringHead+len(text)+7) &^ 7
 	fd, err := unix.MemfdCreate("vnic-recorder", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -79,6 +82,7 @@ func NewRing(c Config, h Header) (*Ring, error) {
 	for i := range r.parts {
 		p := &r.parts[i]
 		p.mem = r.mem[from+size*int64(i):][:size:size]
+		p.open = p.mem[partHead:][:ringBuffer:ringBuffer]
 		r.tapes = append(r.tapes, tape.Record(1, c.Keep, p.take))
 	}
 	return r, nil
@@ -97,16 +101,17 @@ func (r *Ring) Close() error { return errors.Join(unix.Munmap(r.mem), r.file.Clo
 // tape keeps what it has until the next Step.
 func (p *ringPart) take(b []byte) []byte {
 	if b == nil {
-		return make([]byte, 0, ringBuffer)
+		return p.open[:0]
 	}
 	if !p.mu.TryLock() {
 		return b
 	}
 	defer p.mu.Unlock()
-	size, need := uint64(len(p.mem)-partHead), uint64(entryHead+len(b))
+	defer clear(p.open[:min(len(b), ringBuffer)])
+	size, need := uint64(len(p.data())), uint64(entryHead+len(b))
 	for p.head-p.tail+need > size {
 		if p.tail == p.head {
-			return b[:0] // it is larger than all the memory: what follows says that it is missing
+			return p.open[:0] // it is larger than all the memory: what follows says that it is missing
 		}
 		var n [entryHead]byte
 		p.read(p.tail, n[:])
@@ -118,21 +123,22 @@ func (p *ringPart) take(b []byte) []byte {
 	p.write(p.head, n[:])
 	p.write(p.head+entryHead, b)
 	p.head += need
+	p.open[0] = 0 // or it would be there twice
 	binary.LittleEndian.PutUint64(p.mem[8:], p.head)
-	if cap(b) > 16*ringBuffer {
-		return make([]byte, 0, ringBuffer)
-	}
-	return b[:0]
+	return p.open[:0]
 }
 
+// data is where the entries go round.
+func (p *ringPart) data() []byte { return p.mem[partHead+ringBuffer:] }
+
 func (p *ringPart) write(at uint64, b []byte) {
-	data := p.mem[partHead:]
+	data := p.data()
 	n := copy(data[at%uint64(len(data)):], b)
 	copy(data, b[n:])
 }
 
 func (p *ringPart) read(at uint64, b []byte) {
-	data := p.mem[partHead:]
+	data := p.data()
 	n := copy(b, data[at%uint64(len(data)):])
 	copy(b[n:], data)
 }
@@ -140,7 +146,7 @@ func (p *ringPart) read(at uint64, b []byte) {
 // WriteTo writes the recording as it is now, as a file has it.
 func (r *Ring) WriteTo(w io.Writer) (size int64, err error) {
 	part := int64(len(r.parts[0].mem))
-	return writeRing(w, &r.header, r.file, int64(len(r.mem)), part, func(shard int) sync.Locker { return &r.parts[shard].mu })
+	return writeRing(w, &r.header, r.file, int64(len(r.mem)), part, func(shard int) sync.Locker { return &r.parts[shard].mu }, false)
 }
 
 // Save saves the recording as it is now in a new file.
@@ -155,7 +161,7 @@ func Rescue(memory *os.File, limit int64, path string) (size int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if !st.Mode().IsRegular() || st.Size() > ringHead+maxHeader+8+limit {
+	if !st.Mode().IsRegular() || st.Size() > ringHead+maxHeader+8+limit+maxShards*(partHead+ringBuffer) {
 		return 0, errNoRing
 	}
 	h, part, err := ringHeader(memory, st.Size())
@@ -163,7 +169,7 @@ func Rescue(memory *os.File, limit int64, path string) (size int64, err error) {
 		return 0, err
 	}
 	return save(path, func(w io.Writer) (int64, error) {
-		return writeRing(w, h, memory, st.Size(), part, noLock)
+		return writeRing(w, h, memory, st.Size(), part, noLock, true)
 	})
 }
 
@@ -173,7 +179,7 @@ func noLock(int) sync.Locker { return &sync.Mutex{} }
 var errNoRing = errors.New("the memory of the recorder is damaged")
 
 // ringHeader reads the header of a recording in memory of so many bytes, and the size of a part.
-func ringHeader(memory io.ReaderAt, bytes int64) (h *Header, part int64, err error) {
+func ringHeader(memory io.ReaderAt, all int64) (h *Header, part int64, err error) {
 	var head [ringHead]byte
 	if _, err := memory.ReadAt(head[:], 0); err != nil || string(head[:8]) != ringMagic {
 		return nil, 0, errNoRing
@@ -183,21 +189,22 @@ func ringHeader(memory io.ReaderAt, bytes int64) (h *Header, part int64, err err
 		return nil, 0, errNoRing
 	}
 	part = int64(binary.LittleEndian.Uint64(head[16:]))
-	if h.Shards < 1 || h.Shards > maxShards || part <= partHead || part > bytes/int64(h.Shards) {
+	if h.Shards < 1 || h.Shards > maxShards || part <= partHead+ringBuffer || part > all/int64(h.Shards) {
 		return nil, 0, errNoRing
 	}
 	return h, part, nil
 }
 
-// writeRing writes a file of a recording in memory of so many bytes. lock returns what keeps a part
-// from being written meanwhile.
-func writeRing(w io.Writer, h *Header, memory io.ReaderAt, bytes, part int64, lock func(shard int) sync.Locker) (size int64, err error) {
-	from := bytes - part*int64(h.Shards)
+// writeRing writes a file of a recording in memory of so many bytes in all. lock returns what keeps a part
+// from being written meanwhile. If the process has ended, what it was doing is written, too.
+func writeRing(w io.Writer, h *Header, memory io.ReaderAt, all, part int64, lock func(shard int) sync.Locker, ended bool) (size int64, err error) {
+	from := all - part*int64(h.Shards)
 	if size, err = h.write(w); err != nil {
 		return 0, err
 	}
 	for shard := range h.Shards {
-		e := entries{memory: memory, at: from + part*int64(shard), size: uint64(part - partHead), lock: lock(shard)}
+		at := from + part*int64(shard)
+		e := entries{memory: memory, at: at, size: uint64(part - partHead - ringBuffer), lock: lock(shard)}
 		for {
 			b, err := e.next()
 			if err != nil {
@@ -211,8 +218,25 @@ func writeRing(w io.Writer, h *Header, memory io.ReaderAt, bytes, part int64, lo
 				return size, err
 			}
 		}
+		if !ended {
+			continue
+		}
+		n, err := writeOpen(w, shard, memory, at+partHead)
+		if size += n; err != nil {
+			return size, err
+		}
 	}
 	return size, nil
+}
+
+// writeOpen writes what the tape of a shard had written of a Step that did not come to its end.
+func writeOpen(w io.Writer, shard int, memory io.ReaderAt, at int64) (size int64, err error) {
+	b := make([]byte, 1+ringBuffer)
+	b[0] = byte(tape.Torn)
+	if _, err = memory.ReadAt(b[1:], at); err != nil || b[1] == 0 {
+		return 0, err
+	}
+	return (&chunk{shard, bytes.TrimRight(b, "\x00")}).write(w)
 }
 
 // entries reads the entries of a part, from the oldest to what was the newest when it began.
@@ -266,10 +290,10 @@ func (e *entries) next() ([]byte, error) {
 func (e *entries) read(at uint64, b []byte) error {
 	off := at % e.size
 	n := min(uint64(len(b)), e.size-off)
-	if _, err := e.memory.ReadAt(b[:n], e.at+partHead+int64(off)); err != nil {
+	if _, err := e.memory.ReadAt(b[:n], e.at+partHead+ringBuffer+int64(off)); err != nil {
 		return err
 	}
-	_, err := e.memory.ReadAt(b[n:], e.at+partHead)
+	_, err := e.memory.ReadAt(b[n:], e.at+partHead+ringBuffer)
 	return err
 }
 

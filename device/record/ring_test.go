@@ -164,6 +164,48 @@ func TestTheRecordingOfAProcessThatEndedIsRescued(t *testing.T) {
 	}
 }
 
+// TestWhatAProcessDidWhenItEndedIsRescued: of the Step that did not come to its end, for a signal came or a loop has no
+// end, all that was read until then is there, and nothing of the Steps before it twice.
+func TestWhatAProcessDidWhenItEndedIsRescued(t *testing.T) {
+	for _, whole := range []int{0, 10} {
+		r := ringOf(t, 1<<20, whole)
+		on := r.Tape(0)
+		on.Begin(tape.Step, 10)
+		on.PutUint(77)
+		on.PutBytes([]byte("frame"))
+		is := saved(t, func(path string) (int64, error) { return Rescue(r.File(), 1<<20, path) })
+		again := is.List(0)
+		for n := 0; ; n++ {
+			k, err := again.Next()
+			if k != tape.Step || err != nil {
+				t.Fatal(k, err)
+			}
+			if again.Begun(tape.Step) == 10 {
+				break
+			}
+			again.Uint()
+			again.Bytes()
+			if k, err := again.Next(); k != tape.StepEnd || err != nil || again.Uint() != 0 || n == whole {
+				t.Fatal(k, err)
+			}
+		}
+		if v, b := again.Uint(), again.Bytes(); v != 77 || string(b) != "frame" || again.Steps() != uint64(whole+1) {
+			t.Errorf("%d, %q, Step %d", v, b, again.Steps())
+		}
+		func() {
+			defer func() {
+				if d, ok := recover().(*tape.Difference); !ok || !d.Torn || !again.TornIn() {
+					t.Errorf("after that: %v", d)
+				}
+			}()
+			again.Ask(tape.MemRead)
+		}()
+		if n, err := steps(t, saved(t, r.Save), 0); n != whole || err != io.EOF {
+			t.Errorf("of a process that goes on: %d Steps, %v", n, err)
+		}
+	}
+}
+
 // FuzzRescue: no memory of a process that ended makes its supervisor fail, or a file larger than it.
 func FuzzRescue(f *testing.F) {
 	r := ringOf(f, 8<<10, 10)
@@ -174,8 +216,8 @@ func FuzzRescue(f *testing.F) {
 			return
 		}
 		var out bytes.Buffer
-		_, err = writeRing(&out, h, bytes.NewReader(b), int64(len(b)), part, noLock)
-		if out.Len() > 3*len(b)+maxHeader && err == nil {
+		_, err = writeRing(&out, h, bytes.NewReader(b), int64(len(b)), part, noLock, true)
+		if out.Len() > 3*len(b)+maxHeader+chunkHeader+1 && err == nil {
 			t.Errorf("%d bytes became %d", len(b), out.Len())
 		}
 	})

@@ -19,6 +19,11 @@ import (
 // did, orders of the core, changes by operators. What the shard did with it only a replay shows, which
 // needs the beginning.
 func List(t *tape.Tape, f func(Note)) (err error) {
+	defer func() {
+		if t.TornIn() {
+			err = nil
+		}
+	}()
 	defer ends(t, &err)
 	l := lister{t: t, f: f, drivers: map[uint64]string{}}
 	for {

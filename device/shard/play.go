@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -143,7 +144,9 @@ func ends(t *tape.Tape, err *error) {
 	switch v := recover().(type) {
 	case nil:
 	case *tape.Difference:
-		*err = v
+		if *err = v; v.Torn {
+			*err = io.EOF
+		}
 	default:
 		*err = fmt.Errorf("Step %d: the recording is damaged, or there is a fault in the program: %v", t.Steps(), v)
 	}

@@ -18,6 +18,7 @@ const (
 	Secret                      // keys of memory are random
 	Deliver                     // the ports were given their frames
 	Where                       // Steps before this chunk, and the time of the last
+	Torn                        // what follows ends anywhere in a Step, with its program
 )
 
 // Events of drivers.
@@ -81,7 +82,7 @@ const (
 )
 
 var names = map[Kind]string{
-	Step: "Step", StepEnd: "end of Step", Flush: "Flush", InboxEnd: "end of the inbox", Secret: "secret", Deliver: "frames delivered to ports", Where: "beginning of a chunk",
+	Step: "Step", StepEnd: "end of Step", Flush: "Flush", InboxEnd: "end of the inbox", Secret: "secret", Deliver: "frames delivered to ports", Where: "beginning of a chunk", Torn: "Step that is not whole",
 	Attach: "driver attached", Leave: "driver left", Listen: "window in use", Window: "event queues in use", Request: "request of a driver",
 	Order: "order of the core", Answer: "answer of the core", Seen: "what a VF is", Routes: "change of routes", View: "operator's change",
 	PortChange: "ports compared with settings", PortAdd: "port added", PortLost: "port lost", PortSync: "ports follow settings",

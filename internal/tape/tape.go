@@ -19,6 +19,7 @@ type Tape struct {
 	full  func(chunk []byte) []byte // recording: takes a chunk for an empty buffer; nil: there is none
 	ended bool                      // recording: it is over
 	ends  bool                      // recording: it ends with this Step
+	torn  bool                      // playing: the chunk ends anywhere in a Step
 	size  int                       // recording: a chunk ends at the first Step after so many bytes
 	mode  Payload                   // what is kept of payload
 	sums  [classes]uint32           // of what went out
@@ -160,6 +161,9 @@ func (t *Tape) Next() (Kind, error) {
 	}
 }
 
+// TornIn reports whether the recording ended in the Step that was played last, with the program that made it.
+func (t *Tape) TornIn() bool { return t.is != nil && t.is.Torn }
+
 // Missing is the error of a tape of which some chunks are missing.
 type Missing struct {
 	Steps, To uint64 // that were played, and that come before what is there
@@ -195,6 +199,9 @@ func (t *Tape) arrive() error {
 // Begins returns where a tape is whose first chunk this is: how many Steps are missing, and the time of
 // the last of them.
 func Begins(chunk []byte) (steps uint64, now int64) {
+	if len(chunk) > 0 && Kind(chunk[0]) == Torn {
+		chunk = chunk[1:]
+	}
 	if len(chunk) == 0 || Kind(chunk[0]) != Where {
 		return 0, 0
 	}
@@ -214,6 +221,9 @@ func (t *Tape) more() error {
 		}
 		t.script.close(t.b[t.begins:])
 		t.b, t.at, t.begins = b, 0, 0
+		if len(b) > 0 && Kind(b[0]) == Torn {
+			t.torn, t.at, t.begins = true, 1, 1
+		}
 	}
 	return nil
 }
@@ -222,6 +232,9 @@ func (t *Tape) more() error {
 func (t *Tape) kind(event bool) Kind {
 	t.script.close(t.b[t.begins:t.at])
 	k := Kind(t.bytes(1)[0])
+	if k == 0 && t.torn { // no kind is: nothing was written there yet
+		t.short("")
+	}
 	if t.begins = t.at; t.script != nil {
 		t.script.add(k, t.place, event)
 	}
@@ -244,7 +257,7 @@ func (t *Tape) bytes(n uint64) []byte {
 		return l.out[at:]
 	}
 	if n > uint64(len(t.b)-t.at) {
-		t.Differs("the recording ends in the middle of an entry")
+		t.short("the recording ends in the middle of an entry")
 	}
 	b := t.b[t.at : t.at+int(n)]
 	t.at += int(n)
@@ -261,7 +274,7 @@ func (t *Tape) Uint() uint64 {
 	}
 	v, n := binary.Uvarint(t.b[t.at:])
 	if n <= 0 {
-		t.Differs("the recording has no number where one is expected")
+		t.short("the recording has no number where one is expected")
 	}
 	t.bytes(uint64(n))
 	return v
@@ -274,7 +287,7 @@ func (t *Tape) Int() int64 {
 	}
 	v, n := binary.Varint(t.b[t.at:])
 	if n <= 0 {
-		t.Differs("the recording has no number where one is expected")
+		t.short("the recording has no number where one is expected")
 	}
 	t.bytes(uint64(n))
 	return v
@@ -506,10 +519,20 @@ type Difference struct {
 	Now    int64  // its time
 	What   string
 	Before []Kind // the entries before, oldest first
+	Torn   bool   // there is none: the recording ends here, in a Step, with the program that made it
 }
 
 func (d *Difference) Error() string {
 	return fmt.Sprintf("Step %d: %s", d.Step, d.What)
+}
+
+// short ends the playing where the tape has nothing more to give.
+func (t *Tape) short(why string) {
+	if t.torn {
+		t.is = &Difference{Step: t.steps, Now: t.now, What: "the recording ends in this Step", Torn: true}
+		panic(t.is)
+	}
+	t.Differs("%s", why)
 }
 
 // Differs ends the playing with a difference, by a panic.

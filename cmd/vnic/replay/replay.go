@@ -7,7 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -279,7 +281,10 @@ type run struct {
 	player *shard.Player
 	traced pfvf.ID // 0: none
 	trace  *tracing
-	first  int64 // time of the first Step
+	first  int64         // time of the first Step
+	steps  atomic.Uint64 // that were played
+	why    string        // what play returned
+	err    error
 	stop   stop
 }
 
@@ -338,10 +343,38 @@ func (x *run) shard(ctx context.Context, cfg *config.Config, rep *report) (err e
 	return e.State.print(x.o.out)
 }
 
-// on goes on until the replay is to stop, and says why.
+// patience is how long a Step may take: that is much longer than a NIC's loop may be stuck.
+const patience = 20 * time.Second
+
+// on goes on until the replay is to stop, and says why. A loop without an end has none here either, and this says where.
 func (x *run) on(ctx context.Context, p *stop) (why string, err error) {
+	ended, last := make(chan struct{}), x.tape.Steps()
+	x.steps.Store(last)
+	go func() {
+		defer close(ended)
+		x.why, x.err = x.play(ctx, p)
+	}()
+	t := time.NewTicker(patience)
+	defer t.Stop()
+	for {
+		select {
+		case <-ended:
+			return x.why, x.err
+		case <-t.C:
+		}
+		is := x.steps.Load()
+		if is == last {
+			b := make([]byte, 64<<10)
+			return "", fmt.Errorf("the Step after Step %d does not end: it is a loop without an end, here:\n%s", is, b[:runtime.Stack(b, true)])
+		}
+		last = is
+	}
+}
+
+func (x *run) play(ctx context.Context, p *stop) (why string, err error) {
 	for ctx.Err() == nil {
 		k, err := x.player.Next()
+		x.steps.Store(x.tape.Steps())
 		switch {
 		case errors.Is(err, io.EOF):
 			return whyEnd, nil
@@ -362,7 +395,11 @@ func (x *run) on(ctx context.Context, p *stop) (why string, err error) {
 // ended says that the replay has come to the end of the recording.
 func (x *run) ended() string {
 	took := time.Duration(x.tape.Now() - x.first).Round(time.Microsecond)
-	return fmt.Sprintf("%d Steps in %s, to %s: what went out is what was recorded", x.tape.Steps(), took, x.wall(x.tape.Now()))
+	how := ""
+	if x.tape.TornIn() {
+		how = "; the program that was recorded ended in the last of them"
+	}
+	return fmt.Sprintf("%d Steps in %s, to %s: what went out is what was recorded%s", x.tape.Steps(), took, x.wall(x.tape.Now()), how)
 }
 
 // lastNotes is how much is printed of what led to a difference.
