@@ -28,7 +28,11 @@ type Violation struct {
 type Violations struct {
 	list    []Violation // oldest first
 	session uint32
+	noted   uint64 // calls of note
 }
+
+// Noted returns how often something was recorded: the list is what it was, or shorter, as long as that has not changed.
+func (l *Violations) Noted() uint64 { return l.noted }
 
 // Begin begins a new session.
 func (l *Violations) Begin() { l.session++ }
@@ -46,6 +50,7 @@ func (l *Violations) NoteMistake(now falcon.Time, m *verbs.Mistake) (first bool)
 
 // note records v. If it is kept, its Why is the text of why.
 func (l *Violations) note(now falcon.Time, v Violation, why *verbs.Reason) (first bool) {
+	l.noted++
 	is := v
 	is.At, is.session, is.Count = now, l.session, 1
 	for i := range l.list {

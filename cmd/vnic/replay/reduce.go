@@ -34,7 +34,14 @@ func (o *options) reduceTo(ctx context.Context, r *record.Recording, cfg *config
 		if shows == whyEnd {
 			continue
 		}
-		is, err := shard.Reduce(i, cfg, r.Tape(i), func(p *shard.Player) bool { return ctx.Err() != nil || look(p.Shard, o.stop.what)[shows] > 0 })
+		var of *shard.Player
+		var at stop
+		is, err := shard.Reduce(i, cfg, r.Tape(i), func(p *shard.Player) bool {
+			if p != of { // another try
+				of, at = p, stop{what: o.stop.what}
+			}
+			return ctx.Err() != nil || at.changed(p.Shard) && look(p.Shard, o.stop.what)[shows] > 0
+		})
 		if err == nil {
 			err = ctx.Err()
 		}

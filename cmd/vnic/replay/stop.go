@@ -27,6 +27,21 @@ type stop struct {
 	after int64  // so long after the first Step, ns; 0: none
 	what  string // at something that --break names; "": nothing
 	seen  marks  // of what, so far
+	noted uint64 // violations when it was last looked for
+}
+
+// changed reports whether there may be something new to see since the last call.
+func (p *stop) changed(s *shard.Shard) bool {
+	if p.what == breakFault || p.what == breakQPError {
+		return true
+	}
+	noted := uint64(0)
+	for _, id := range s.View().Functions.Present() {
+		noted += s.View().Objects.Noted(id)
+	}
+	is := noted != p.noted
+	p.noted = noted
+	return is
 }
 
 // whyThere is why a replay stops that was told where.
@@ -61,7 +76,7 @@ func parseBreak(text string) (string, error) {
 
 // stops says why the replay stops after an event, or after a Step; "": it goes on.
 func (x *run) stops(p *stop, step bool) string {
-	if p.what != "" {
+	if p.what != "" && p.changed(x.player.Shard) {
 		was := p.seen
 		p.seen = look(x.player.Shard, p.what)
 		if first := p.seen.beyond(was); first != "" {
