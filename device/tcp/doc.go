@@ -3,7 +3,7 @@
 // and so are its timers.
 //
 //	shard                         Stack                         gVisor
-//	 Take (IP packet arrived) ──▶ arrivals ─ merged ──────────▶ endpoint of the flow ─┐
+//	 Take (IP packet arrived) ──▶ arrivals (merged) ──────────▶ endpoint of the flow ─┐
 //	 Step ──────────────────────▶ clock ──────────────────────▶ timers ───────────────┤
 //	 Listen, Connect, Close ────▶ listener, stream ───────────▶ endpoint ─────────────┤
 //	 Write, Flush ──────────────▶ stream ─ pending ───────────▶ endpoint ─────────────┤
@@ -26,9 +26,9 @@
 // # Many segments at once
 //
 // What a segment costs TCP hardly depends on its length. Segments that continue each other and arrive in
-// the same Step are merged into one of up to 64 KiB (merge.go). What was written before a Flush is sent in
-// packets of up to 64 KiB, each of which stands for several (Departure.Segment); the gateway cuts them, as
-// it cuts those of guests.
+// the same Step are merged into one of up to 64 KiB (merge.go), and what arrives for a connection has one
+// acknowledgement a Step. What was written before a Flush is sent in packets of up to 64 KiB, each of which
+// stands for several (Departure.Segment); the gateway cuts them, as it cuts those of guests.
 //
 // # Bounds
 //

@@ -42,7 +42,7 @@ func (s *Stack) renew(why string) {
 		panic(why)
 	}
 	go end(s.net)
-	s.merged = merged{}
+	s.held = held{}
 	for st := range s.streams {
 		if st.over {
 			delete(s.streams, st)

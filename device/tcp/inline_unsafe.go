@@ -33,23 +33,51 @@ func (s *Stack) endpoint(f *function, id stack.TransportEndpointID) *tcp.Endpoin
 	return ep
 }
 
-// handle has gVisor handle a packet of a flow.
-func (s *Stack) handle(f *function, id stack.TransportEndpointID, pkt *stack.PacketBuffer) {
-	ep := s.endpoint(f, id)
+// held is a connected endpoint that has segments, which it has not handled: those that arrive one after the other have
+// one acknowledgement.
+type held struct {
+	ep       *tcp.Endpoint
+	segments int
+}
+
+// maxHeld is how many these may be. gVisor handles at most 100, and leaves the rest to its goroutine.
+const maxHeld = 64
+
+// handle has gVisor handle a packet of a flow; if it is plain, perhaps only when the next one is none of that flow, or
+// letGo is called.
+func (s *Stack) handle(f *function, id stack.TransportEndpointID, pkt *stack.PacketBuffer, plain bool) {
+	ep, h := s.endpoint(f, id), &s.held
+	if ep == nil || ep != h.ep {
+		s.letGo()
+	}
 	if ep == nil { // which a reset answers
 		f.dispatcher.DeliverNetworkPacket(f.protocol(), pkt)
 		return
 	}
-	ep.LockUser() // so that no goroutine is woken
+	if h.ep == nil {
+		ep.LockUser() // so that no goroutine is woken
+		h.ep = ep
+	}
 	f.dispatcher.DeliverNetworkPacket(f.protocol(), pkt)
-	before := tcp.EndpointState(ep.State())
-	process(ep)
-	if before == tcp.StateEstablished {
+	h.segments++
+	established := tcp.EndpointState(ep.State()) == tcp.StateEstablished
+	if established && plain && h.segments < maxHeld {
+		return
+	}
+	if s.letGo(); established {
 		return
 	}
 	if next := s.endpoint(f, id); next != nil { // it is connected now, or gave the segment to another one
 		next.LockUser()
 		process(next)
+	}
+}
+
+// letGo handles the segments of the endpoint that is held.
+func (s *Stack) letGo() {
+	if ep := s.held.ep; ep != nil {
+		s.held = held{}
+		process(ep)
 	}
 }
 

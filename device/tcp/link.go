@@ -168,28 +168,6 @@ func (f *function) forget(st *stream) {
 	}
 }
 
-// arrived takes a packet, if it is a whole TCP segment for the function with a right checksum. It reads what
-// the peer acknowledges.
-func (f *function) arrived(b []byte) {
-	src, at, segment, ok := f.parse(b)
-	if !ok {
-		f.s.counts.wrong.Add(1)
-		return
-	}
-	if f.s.merged.takes(f, b[:at], segment) {
-		return
-	}
-	f.s.deliver()
-	of := flow{segment.DestinationPort(), netip.AddrPortFrom(src, segment.SourcePort())}
-	if segment.Flags().Contains(header.TCPFlagAck) {
-		f.acknowledged(of, segment.AckNumber())
-	}
-	if segment.Flags().Contains(header.TCPFlagSyn) {
-		f.offered(of, segment)
-	}
-	f.s.merged.begin(f, src, b[:at], segment)
-}
-
 // parse returns the segment of a packet, at at, and where it comes from.
 func (f *function) parse(b []byte) (src netip.Addr, at int, segment header.TCP, ok bool) {
 	var from, to tcpip.Address
@@ -318,7 +296,9 @@ func netipAddr(a tcpip.Address) netip.Addr {
 // longest headers, and 1, from the size.
 func (*function) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }
 
-func (f *function) GSOMaxSize() uint32 {
-	const headers = header.TCPTotalHeaderMaximumSize + 1
-	return uint32((maxPacket-headers)/f.mss()*f.mss() + headers)
-}
+func (f *function) GSOMaxSize() uint32 { return uint32(f.most() + gsoHeaders) }
+
+const gsoHeaders = header.TCPTotalHeaderMaximumSize + 1
+
+// most returns the bytes of data in the longest packet that stands for several segments.
+func (f *function) most() int { return (maxPacket - gsoHeaders) / f.mss() * f.mss() }

@@ -14,92 +14,131 @@ const maxPacket = 0xffff
 
 // arrivals are packets that arrived since the last Step.
 type arrivals struct {
-	memory []byte
 	list   []arrival
+	memory int // bytes that they hold
 }
 
-type arrival struct {
-	function uint32
-	packet   []byte // in memory
-}
-
-// maxArrivals bounds the bytes that wait.
+// maxArrivals bounds the memory of packets that wait.
 const maxArrivals = 256 << 10
+
+// arrival is a packet, and the data of those behind it that continue it. gVisor gets them as one packet (generic
+// receive offload): to handle a segment costs it as much as to copy tens of kilobytes.
+//
+//	IP, TCP   data    data        data
+//	headers │ first │ the next │ the next
+//	        └────────── data ───────────┘
+type arrival struct {
+	f       *function
+	id      stack.TransportEndpointID
+	headers *buffer.View // alone: gVisor copies the whole view that it reads a header of
+	ip      int          // length of the IP header in it
+	data    *buffer.View // nil: there is none
+	several bool         // data is that of several packets
+	next    uint32       // sequence number of what would continue it
+	closed  bool         // nothing may
+}
 
 // Take takes an IP packet that arrived for a function. Those of a Step are handled together.
 func (s *Stack) Take(function uint32, b []byte) {
 	if s.told(tellTake, int(function), len(b)); s.plays {
 		return
 	}
-	a := &s.arrived
-	if a.memory == nil {
-		a.memory = make([]byte, 0, maxArrivals)
+	if f := s.functions[function]; f != nil {
+		f.arrived(b)
 	}
-	if len(a.memory)+len(b) > maxArrivals {
-		s.takeArrived()
+}
+
+// arrived takes a packet, if it is a whole TCP segment for the function with a right checksum. Its data is read and
+// copied while it is in the processor's cache.
+func (f *function) arrived(b []byte) {
+	src, at, segment, ok := f.parse(b)
+	if !ok {
+		f.s.counts.wrong.Add(1)
+		return
 	}
-	at := len(a.memory)
-	a.memory = append(a.memory, b...)
-	a.list = append(a.list, arrival{function, a.memory[at:]})
+	a := &f.s.arrived
+	if n := len(a.list); n > 0 {
+		if more, ok := a.list[n-1].takes(f, b[:at], segment); ok {
+			a.memory += more
+			return
+		}
+	}
+	if a.memory >= maxArrivals {
+		f.s.takeArrived()
+	}
+	x := newArrival(f, src, b[:at], segment)
+	a.list = append(a.list, x)
+	a.memory += x.headers.Capacity() + capacity(x.data)
 }
 
 // takeArrived has gVisor handle what arrived.
 func (s *Stack) takeArrived() {
 	a := &s.arrived
-	for _, x := range a.list {
-		if f := s.functions[x.function]; f != nil {
-			s.guarded(func() { f.arrived(x.packet) })
-		}
+	for i := range a.list {
+		s.guarded(func() { s.deliver(&a.list[i]) })
 	}
-	s.guarded(s.deliver)
-	a.memory, a.list = a.memory[:0], a.list[:0]
+	s.guarded(s.letGo)
+	clear(a.list)
+	a.list, a.memory = a.list[:0], 0
 }
 
-// merged is a packet that arrived, and the data of those behind it that continue it. gVisor gets them as one
-// packet (generic receive offload): to handle a segment costs it as much as to copy tens of kilobytes.
-//
-//	ip, tcp | data        data        data
-//	first ──────────┘     more[0]     more[1]
-type merged struct {
-	f      *function // nil: there is none
-	id     stack.TransportEndpointID
-	ip     []byte // header; this and the others are in arrivals.memory
-	first  header.TCP
-	data   int // where in first its data begins
-	more   [][]byte
-	length int    // of the packet
-	next   uint32 // sequence number of what would continue it
-	closed bool   // nothing may
+// capacity returns the bytes that a view holds.
+func capacity(v *buffer.View) int {
+	if v == nil {
+		return 0
+	}
+	return v.Capacity()
 }
 
-// begin makes a packet the one that others may continue: if it is data alone.
-func (m *merged) begin(f *function, src netip.Addr, ip []byte, segment header.TCP) {
-	at := int(segment.DataOffset())
-	id := stack.TransportEndpointID{LocalPort: segment.DestinationPort(), LocalAddress: tcpAddr(f.addr), RemotePort: segment.SourcePort(), RemoteAddress: tcpAddr(src)}
-	*m = merged{f: f, id: id, ip: ip, first: segment, data: at, more: m.more[:0], length: len(ip) + len(segment)}
-	plain := segment.Flags()&^header.TCPFlagPsh == header.TCPFlagAck
-	if m.closed = !plain || at < header.TCPMinimumSize || at >= len(segment) || f.addr.Is4() && len(ip) != header.IPv4MinimumSize; !m.closed {
-		m.next = segment.SequenceNumber() + uint32(len(segment)-at)
+// newArrival begins with a packet, which others may continue if it is data alone.
+func newArrival(f *function, src netip.Addr, ip []byte, segment header.TCP) arrival {
+	offset := int(segment.DataOffset())
+	at := min(max(offset, header.TCPMinimumSize), len(segment))
+	x := arrival{f: f, ip: len(ip), headers: buffer.NewView(len(ip) + at)}
+	x.id = stack.TransportEndpointID{LocalPort: segment.DestinationPort(), LocalAddress: tcpAddr(f.addr), RemotePort: segment.SourcePort(), RemoteAddress: tcpAddr(src)}
+	_, _ = x.headers.Write(ip)
+	_, _ = x.headers.Write(segment[:at])
+	if at < len(segment) {
+		x.data = buffer.NewViewWithData(segment[at:])
 	}
+	x.closed = !plain(segment) || offset != at || x.data == nil || f.addr.Is4() && len(ip) != header.IPv4MinimumSize
+	x.next = segment.SequenceNumber() + uint32(len(segment)-at)
+	return x
 }
+
+// plain reports whether a segment changes nothing about the connection.
+func plain(segment header.TCP) bool { return segment.Flags()&^header.TCPFlagPsh == header.TCPFlagAck }
 
 // takes adds a packet that differs in nothing but its place in the stream, and its data, and reports whether it
-// is one.
-func (m *merged) takes(f *function, ip []byte, segment header.TCP) bool {
-	at := m.data
-	switch {
-	case m.f != f || m.closed || m.next != segment.SequenceNumber() || len(segment) <= at || m.length+len(segment)-at > maxPacket:
-		return false
-	case !sameIP(m.ip, ip) || !bytes.Equal(m.first[:4], segment[:4]) || !bytes.Equal(m.first[8:13], segment[8:13]):
-		return false
-	case (m.first[13]^segment[13])&^byte(header.TCPFlagPsh) != 0 || !bytes.Equal(m.first[14:16], segment[14:16]) || !bytes.Equal(m.first[18:at], segment[18:at]):
-		return false
+// is one. more is how much memory that takes.
+func (x *arrival) takes(f *function, ip []byte, segment header.TCP) (more int, ok bool) {
+	if x.closed || x.f != f || x.next != segment.SequenceNumber() {
+		return 0, false
 	}
-	m.first[13] |= segment[13]
-	m.more = append(m.more, segment[at:])
-	m.length += len(segment) - at
-	m.next += uint32(len(segment) - at)
-	return true
+	headers := x.headers.AsSlice()
+	first := header.TCP(headers[x.ip:])
+	at := len(first)
+	switch {
+	case len(segment) <= at || len(headers)+x.data.Size()+len(segment)-at > maxPacket:
+		return 0, false
+	case !sameIP(headers[:x.ip], ip) || !bytes.Equal(first[:4], segment[:4]) || !bytes.Equal(first[8:13], segment[8:13]):
+		return 0, false
+	case (first[13]^segment[13])&^byte(header.TCPFlagPsh) != 0 || !bytes.Equal(first[14:16], segment[14:16]) || !bytes.Equal(first[18:], segment[18:at]):
+		return 0, false
+	}
+	first[13] |= segment[13]
+	data, had := segment[at:], x.data.Capacity()
+	if x.data.AvailableSize() < len(data) { // more will follow
+		const factor = 8
+		longer := buffer.NewView(min(factor*(x.data.Size()+len(data)), buffer.MaxChunkSize))
+		_, _ = longer.Write(x.data.AsSlice())
+		x.data.Release()
+		x.data = longer
+	}
+	_, _ = x.data.Write(data)
+	x.several = true
+	x.next += uint32(len(data))
+	return x.data.Capacity() - had, true
 }
 
 // sameIP reports whether two headers of the same family differ in nothing but length, identification and
@@ -114,40 +153,42 @@ func sameIP(a, b []byte) bool {
 	return bytes.Equal(a[:4], b[:4]) && bytes.Equal(a[6:], b[6:])
 }
 
-// deliver gives gVisor the packet.
-func (s *Stack) deliver() {
-	m := &s.merged
-	f := m.f
-	if m.f = nil; f == nil || f.dispatcher == nil {
+// deliver gives gVisor a packet. It reads what the peer acknowledges.
+func (s *Stack) deliver(x *arrival) {
+	f := x.f
+	if f.dispatcher == nil || s.functions[f.id] != f {
 		return
 	}
-	if len(m.more) > 0 {
-		m.lengthen(f)
+	segment := header.TCP(x.headers.AsSlice()[x.ip:])
+	of := flow{x.id.LocalPort, netip.AddrPortFrom(netipAddr(x.id.RemoteAddress), x.id.RemotePort)}
+	if segment.Flags().Contains(header.TCPFlagAck) {
+		f.acknowledged(of, segment.AckNumber())
 	}
-	at := min(m.data, len(m.first))
-	headers := buffer.NewView(len(m.ip) + at) // alone: gVisor copies the whole view that it reads a header of
-	_, _ = headers.Write(m.ip)
-	_, _ = headers.Write(m.first[:at])
-	data := buffer.NewView(m.length - len(m.ip) - at)
-	_, _ = data.Write(m.first[at:])
-	for _, more := range m.more {
-		_, _ = data.Write(more)
+	if segment.Flags().Contains(header.TCPFlagSyn) {
+		f.offered(of, segment)
 	}
-	payload := buffer.MakeWithView(data)
-	_ = payload.Prepend(headers)
+	if x.several {
+		x.lengthen()
+	}
+	var payload buffer.Buffer
+	if x.data != nil {
+		payload = buffer.MakeWithView(x.data)
+	}
+	_ = payload.Prepend(x.headers)
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: payload})
-	s.handle(f, m.id, pkt)
+	s.handle(f, x.id, pkt, plain(segment))
 	pkt.DecRef()
 }
 
 // lengthen writes the length of the whole packet into the IP header. TCP's checksum was checked of each.
-func (m *merged) lengthen(f *function) {
-	if f.addr.Is6() {
-		header.IPv6(m.ip).SetPayloadLength(uint16(m.length - header.IPv6MinimumSize))
+func (x *arrival) lengthen() {
+	b, n := x.headers.AsSlice(), x.headers.Size()+x.data.Size()
+	if x.f.addr.Is6() {
+		header.IPv6(b).SetPayloadLength(uint16(n - header.IPv6MinimumSize))
 		return
 	}
-	ip := header.IPv4(m.ip)
-	ip.SetTotalLength(uint16(m.length))
+	ip := header.IPv4(b)
+	ip.SetTotalLength(uint16(n))
 	ip.SetChecksum(0)
 	ip.SetChecksum(^ip.CalculateChecksum())
 }

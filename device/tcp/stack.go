@@ -71,7 +71,7 @@ type Stack struct {
 	leaveAt   vtime.Time // when streams that are over may be gone
 
 	arrived arrivals
-	merged  merged    // the packet that arrived last
+	held    held
 	writers []*stream // for which bytes were written since the last Flush
 	spare   [][]byte  // buffers for them
 	event   Event     // the last one; What is 0 if it was released

@@ -126,19 +126,30 @@ func (st *stream) write(b []byte) {
 		st.s.writers = append(st.s.writers, st)
 	}
 	st.pending = append(st.pending, b...)
+	if st.open && len(st.pending) >= st.f.most() { // that is sent while it is in the processor's cache
+		st.s.guarded(func() { st.push(st.f.most()) })
+	}
 }
 
-// flush gives gVisor what was written, as much as it takes: what it has together it sends together.
+// flush gives gVisor what was written: what it has together it sends together.
 func (st *stream) flush() {
-	if !st.open || st.over || len(st.pending) == 0 {
-		return
+	if len(st.pending) > 0 {
+		st.push(len(st.pending))
 	}
-	r := bytes.NewReader(st.pending)
-	_, _ = st.ep.Write(r, tcpip.WriteOptions{Atomic: true}) // of errors, reading says more
-	if st.pending = st.pending[:copy(st.pending, st.pending[len(st.pending)-r.Len():])]; len(st.pending) == 0 {
+	if st.pending != nil && len(st.pending) == 0 {
 		st.s.give(st.pending)
 		st.pending = nil
 	}
+}
+
+// push gives gVisor the first n bytes of what was written, as much of them as it takes.
+func (st *stream) push(n int) {
+	if !st.open || st.over {
+		return
+	}
+	r := bytes.NewReader(st.pending[:n])
+	_, _ = st.ep.Write(r, tcpip.WriteOptions{Atomic: true}) // of errors, reading says more
+	st.pending = st.pending[:copy(st.pending, st.pending[n-r.Len():])]
 }
 
 // buffer returns memory for bytes that are written. give takes it back.
