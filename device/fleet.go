@@ -47,6 +47,8 @@ type fleet struct {
 
 	taking sync.Mutex // while a function is taken: what becomes of it is not known yet
 
+	leaving leaving // of the directory's goroutine
+
 	mu       sync.Mutex
 	self     directory.Self
 	refused  []directory.Refusal
@@ -63,7 +65,7 @@ type fleet struct {
 func newFleet(cfg *config.Config, l *links, log *slog.Logger) *fleet {
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails (crypto/rand)
-	f := &fleet{cfg: cfg, links: l, log: log, id: hex.EncodeToString(id), told: make(chan struct{}, 1), due: make(chan struct{}, 1), problems: map[string]string{}, self: directory.Self{Name: cfg.CM.Name}}
+	f := &fleet{cfg: cfg, links: l, log: log, id: hex.EncodeToString(id), told: make(chan struct{}, 1), due: make(chan struct{}, 1), leaving: leaving{}, problems: map[string]string{}, self: directory.Self{Name: cfg.CM.Name}}
 	e := cfg.Directory.Etcd
 	f.client = etcd.New(etcd.Config{Endpoints: e.Endpoints, Prefix: e.Prefix, Name: cfg.CM.Name, TLS: l.clientTLS, Log: log, Changed: f.apply})
 	return f
@@ -149,11 +151,16 @@ func (f *fleet) apply(v *directory.View) {
 	self := f.self
 	f.mu.Unlock()
 	problems := map[string]string{}
-	moved := v.Moved(&self)
-	if len(moved) > 0 {
-		time.Sleep(leaveAfter)
+	gone, staying, wait := f.leaving.due(v.Moved(&self), time.Now())
+	if wait > 0 {
+		time.AfterFunc(wait, f.announced) // which looks again
 	}
-	for _, gone := range moved {
+	for _, o := range staying {
+		for _, a := range o.Addresses {
+			self.Leaving = append(self.Leaving, directory.Address{Tenant: o.Tenant, Addr: a})
+		}
+	}
+	for _, gone := range gone {
 		if err := f.api.GiveUp(gone.Name); err != nil {
 			problems[gone.Name] = fmt.Sprintf("it was moved to another host and is not given up: %v", err)
 			continue
@@ -200,6 +207,32 @@ func (f *fleet) apply(v *directory.View) {
 // leaveAfter is how long a host goes on with a function that another host has now: its peers hear of that
 // when it does, some of them a little later, and send to it until then.
 const leaveAfter = 500 * time.Millisecond
+
+// leaving holds since when other hosts have functions that this one goes on with, by the functions' names.
+type leaving map[string]time.Time
+
+// due returns which of the functions that other hosts have are to be given up now, and which stay for a
+// while; the first of these are due after wait.
+func (l leaving) due(moved []directory.Function, now time.Time) (gone, staying []directory.Function, wait time.Duration) {
+	maps.DeleteFunc(l, func(name string, _ time.Time) bool {
+		return !slices.ContainsFunc(moved, func(o directory.Function) bool { return o.Name == name })
+	})
+	for _, o := range moved {
+		if _, ok := l[o.Name]; !ok {
+			l[o.Name] = now
+		}
+		left := l[o.Name].Add(leaveAfter).Sub(now)
+		if left <= 0 {
+			gone = append(gone, o)
+			continue
+		}
+		staying = append(staying, o)
+		if wait == 0 || left < wait {
+			wait = left
+		}
+	}
+	return gone, staying, wait
+}
 
 // linkTime is how long a function that moves here waits for links to the peers.
 const linkTime = time.Second

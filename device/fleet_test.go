@@ -324,7 +324,7 @@ func TestANICFollowsItsFleetToAnotherAuthority(t *testing.T) {
 	w.works("h1.pf0.vf1", "h2.pf0.vf1", 1)
 
 	// A certificate is revoked.
-	revoked, err := w.authority.Revoke(nil, w.nics[1].links.identity().TLSCertificate().Leaf)
+	revoked, err := w.authority.Revoke(nil, nil, w.nics[1].links.identity().TLSCertificate().Leaf)
 	must(t, err)
 	tells(w.authority, string(revoked))
 	w.until("the link is down", func() bool { _, up := w.peers(0); return len(up) == 0 })

@@ -109,8 +109,8 @@ func (a *Authority) Pool() *x509.CertPool { return authorities{a.cert}.pool() }
 func (a *Authority) Roots() ([]byte, error) { return os.ReadFile(filepath.Join(a.dir, "ca.pem")) }
 
 // Revoke returns a list of revoked certificates, signed by this authority, as PEM: an old one, also PEM,
-// or none, with these certificates, and without those of them that are over.
-func (a *Authority) Revoke(old []byte, certs ...*x509.Certificate) ([]byte, error) {
+// or none, with these certificates, and without those of them that are over or of dropped authorities.
+func (a *Authority) Revoke(old []byte, dropped Dropped, certs ...*x509.Certificate) ([]byte, error) {
 	var was *x509.RevocationList
 	if len(old) > 0 {
 		block, _ := pem.Decode(old)
@@ -129,17 +129,50 @@ func (a *Authority) Revoke(old []byte, certs ...*x509.Certificate) ([]byte, erro
 	}
 	var serials []*big.Int
 	for _, c := range certs {
+		by := trusted.of(c)
+		needless := by != nil && IsOver(c) || by == nil && authorities(dropped).of(c) != nil
 		switch {
-		case trusted.of(c) == nil: // what it says of its end may be wrong
-		case !IsOver(c) && !isRevoked(was, c):
+		case by == nil && !needless: // what it says of its end may be wrong
+		case !needless && !isRevoked(was, c):
 			serials = append(serials, c.SerialNumber)
-		case IsOver(c) && was != nil:
+		case needless && was != nil:
 			was.RevokedCertificateEntries = slices.DeleteFunc(was.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool {
 				return e.SerialNumber.Cmp(c.SerialNumber) == 0
 			})
 		}
 	}
 	return a.revoked(was, serials...)
+}
+
+// Dropped are authorities that are trusted no more: what they signed need not be in a list of revoked
+// certificates.
+type Dropped authorities
+
+// Dropped returns the authorities of a list, with its signature, that are not in the authority's folder any
+// more. This authority must have signed the list.
+func (a *Authority) Dropped(roots, signature []byte) (Dropped, error) {
+	if !signed(a.cert, roots, signature) {
+		return nil, nil
+	}
+	list, err := parseAuthorities(roots)
+	if err != nil {
+		return nil, err
+	}
+	caPath, _ := caPaths(a.dir)
+	trusted, err := readAuthorities(caPath)
+	return Dropped(slices.DeleteFunc(list, func(c *x509.Certificate) bool {
+		return slices.ContainsFunc(trusted, c.Equal)
+	})), err
+}
+
+// Revokes reports whether a certificate is in a list of revoked certificates, as PEM.
+func Revokes(list []byte, c *x509.Certificate) bool {
+	block, _ := pem.Decode(list)
+	if block == nil {
+		return false
+	}
+	is, err := x509.ParseRevocationList(block.Bytes)
+	return err == nil && isRevoked(is, c)
 }
 
 // IsOver reports whether a certificate has ended on all clocks that are less than a day behind. Then it

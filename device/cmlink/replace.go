@@ -156,6 +156,13 @@ func (a *Authority) SignRoots(roots []byte) ([]byte, error) {
 	return ecdsa.SignASN1(rand.Reader, a.key, sum[:])
 }
 
+// signed reports whether an authority has signed a list of authorities.
+func signed(by *x509.Certificate, roots, signature []byte) bool {
+	sum := sha256.Sum256(roots)
+	key, ok := by.PublicKey.(*ecdsa.PublicKey)
+	return ok && ecdsa.VerifyASN1(key, sum[:], signature)
+}
+
 // Serial returns the serial number of the authority's certificate.
 func (a *Authority) Serial() string { return fmt.Sprintf("%x", a.cert.SerialNumber) }
 
@@ -175,11 +182,7 @@ func TakeRoots(dir, name string, roots, signature []byte) (changed bool, err err
 	if err != nil {
 		return false, err
 	}
-	sum := sha256.Sum256(roots)
-	if !slices.ContainsFunc(trusted, func(ca *x509.Certificate) bool {
-		key, ok := ca.PublicKey.(*ecdsa.PublicKey)
-		return ok && ecdsa.VerifyASN1(key, sum[:], signature)
-	}) {
+	if !slices.ContainsFunc(trusted, func(ca *x509.Certificate) bool { return signed(ca, roots, signature) }) {
 		return false, errors.New("no authority that this NIC trusts has signed them")
 	}
 	certPath, _ := pairPaths(dir, name)

@@ -43,7 +43,7 @@ func TestACertificateThatIsOverLeavesTheList(t *testing.T) {
 	var list []byte
 	revoke := func(certs ...*x509.Certificate) (serials string) {
 		t.Helper()
-		if list, err = a.Revoke(list, certs...); err != nil {
+		if list, err = a.Revoke(list, nil, certs...); err != nil {
 			t.Fatal(err)
 		}
 		is, err := authorities{a.cert}.parseRevoked(list)
@@ -69,6 +69,73 @@ func TestACertificateThatIsOverLeavesTheList(t *testing.T) {
 	} {
 		if got := revoke(step.certs...); got != step.want {
 			t.Errorf("%q is revoked, want %q", got, step.want)
+		}
+	}
+}
+
+// TestWhatADroppedAuthoritySignedLeavesTheList: nobody takes it any more. One of another authority stays,
+// whatever its number, and so does all if the list of authorities is of somebody else.
+func TestWhatADroppedAuthoritySignedLeavesTheList(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	if err := errors.Join(Init(dir, "lab", []string{"1"}), Init(other, "lab", []string{"1"})); err != nil {
+		t.Fatal(err)
+	}
+	read := func(dir string) *x509.Certificate {
+		t.Helper()
+		path, _ := pairPaths(dir, "1")
+		c, err := readCertificate(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	open := func(dir string) *Authority {
+		t.Helper()
+		a, err := OpenAuthority(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	was := read(dir)
+	if err := errors.Join(Next(dir), Switch(dir), Renew(dir, []string{"1"})); err != nil {
+		t.Fatal(err)
+	}
+	a, is := open(dir), read(dir)
+	roots, err := a.Roots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := a.SignRoots(roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := open(other).SignRoots(roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := *read(other)
+	forged.SerialNumber = is.SerialNumber
+	var list []byte
+	for i, step := range []struct {
+		signature []byte
+		then      func(string) error
+		was       bool
+	}{{signature, nil, true}, {foreign, Drop, true}, {signature, nil, false}} {
+		if step.then != nil {
+			if err := step.then(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dropped, err := a.Dropped(roots, step.signature)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list, err = a.Revoke(list, dropped, was, is, &forged); err != nil {
+			t.Fatal(err)
+		}
+		if Revokes(list, was) != step.was || !Revokes(list, is) {
+			t.Errorf("step %d: revoked is the old one: %t, the new one: %t", i, Revokes(list, was), Revokes(list, is))
 		}
 	}
 }

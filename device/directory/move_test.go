@@ -162,4 +162,11 @@ func TestAHostIsAPeerBeforeItHasWhatMovesToIt(t *testing.T) {
 	if len(peers) != 2 || len(peers[0].Functions) != 0 || peers[1].Name != "c" || len(refused) != 0 {
 		t.Errorf("b: %+v, %v", peers, refused)
 	}
+	// b has taken it. a goes on with it for a while, and claims nothing that it would have to refuse b.
+	put(HostKey(testPrefix, "b"), Host{Underlay: "10.9.0.2:1000", CM: "10.9.0.1:7471", Functions: fn("10.0.0.1")})
+	a := &Self{Name: "a", Functions: fn("10.0.0.1"), Held: []Address{{1, at}}, Leaving: []Address{{1, at}}}
+	peers, refused = v.Peers(a)
+	if len(peers) != 2 || peers[0].Name != "b" || len(peers[0].Functions) != 0 || slices.ContainsFunc(refused, func(r Refusal) bool { return r.Host == "b" }) {
+		t.Errorf("a: %+v, %v", peers, refused)
+	}
 }

@@ -12,6 +12,7 @@ type Self struct {
 	Name      string
 	Functions []Function // that it offers
 	Held      []Address  // of all its functions, also of those that are disabled
+	Leaving   []Address  // of those that another host has now, and that the NIC gives up in a moment
 }
 
 // has reports whether a function that the NIC offers has an address.
@@ -54,7 +55,7 @@ func (v *View) Peers(self *Self) (peers []config.Peer, refused []Refusal) {
 			if !tenants[a.Tenant] {
 				continue
 			}
-			if own != nil && own.takes(a) { // it is here, or will be
+			if slices.Contains(self.Leaving, a) || own != nil && own.takes(a) { // it is here, still or soon
 				h.Coming = append(h.Coming, a.Tenant) // the link stays
 				continue
 			}

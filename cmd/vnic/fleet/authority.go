@@ -207,11 +207,16 @@ func (f *folder) changeAuthority(ctx context.Context, k *clientv3.Client, a *cml
 		if err != nil {
 			return err
 		}
+		was := is
 		if err := change(&is); err != nil {
 			return err
 		}
+		dropped, err := a.Dropped([]byte(was.Roots), was.Signature)
+		if err != nil {
+			return err
+		}
 		if is.Revoked != "" || len(revoked) > 0 {
-			list, err := a.Revoke([]byte(is.Revoked), revoked...)
+			list, err := a.Revoke([]byte(is.Revoked), dropped, revoked...)
 			if err != nil {
 				return err
 			}
@@ -219,7 +224,7 @@ func (f *folder) changeAuthority(ctx context.Context, k *clientv3.Client, a *cml
 		}
 		then := append(slices.Clone(more), clientv3.OpPut(key, directory.Encode(is)))
 		for _, c := range revoked {
-			if cmlink.IsOver(c) && len(then) < mostOps { // others the next time
+			if !cmlink.Revokes([]byte(is.Revoked), c) && len(then) < mostOps { // others the next time
 				then = append(then, clientv3.OpDelete(f.revokedKey(c)))
 			}
 		}
