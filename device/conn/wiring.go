@@ -200,6 +200,9 @@ func (f *Connections) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 			delete(f.held, k)
 		}
 	}
+	if q := f.verbs.QP(c.qpn); q != nil && o.Kind == cm.OutDisconnected && forGood(o.Reason) {
+		q.PeerGone(now)
+	}
 	w := f.wirings[c.qpn]
 	if w == nil || w.id != o.ID {
 		return
@@ -209,6 +212,16 @@ func (f *Connections) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 		return
 	}
 	w.later(now)
+}
+
+// forGood reports whether the whole function at the other end has gone, or went to another NIC: not a queue
+// pair alone, of whose end the verbs program at this end learns from its own peer.
+func forGood(r cm.Reason) bool {
+	switch r {
+	case cm.ReasonFunctionGone, cm.ReasonPeerRemoved, cm.ReasonGID, cm.ReasonTenant:
+		return true
+	}
+	return false
 }
 
 // wireSelf connects a queue pair with itself. No peer has to agree.

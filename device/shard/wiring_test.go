@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/falcon/cm"
@@ -85,6 +86,31 @@ func testWired(t *testing.T) {
 				b.must(abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: b.qpn})
 				settled(t, v)
 			}
+		}
+	})
+}
+
+// TestAQueuePairWhosePeersFunctionHasGoneFails: at once, also if it only waits for messages: nobody at the other
+// end is left to tell its program.
+func TestAQueuePairWhosePeersFunctionHasGoneFails(t *testing.T) {
+	eachDistance(t, func(t *testing.T) {
+		v := newVirtual(t, 1, wire100us)
+		a, b := drivers(v)
+		wiredPair(v, a, b, false)
+		exchange(t, a, b, 3000)
+		exchange(t, b, a, 3000)
+		a.noEvents()
+		nic, function := 1, "pf0.vf1"
+		if oneNIC {
+			nic, function = 0, "pf0.vf2"
+		}
+		before := v.now
+		v.mustOperate(nic, function, "disable")
+		if ev := a.event(abi.EventQPFatal); ev.Number != a.qpn || abi.WCStatus(ev.Status) != abi.WCRetryExcErr {
+			t.Errorf("%+v", ev)
+		}
+		if took := v.now - before; took > 1e9 {
+			t.Errorf("that took %v", time.Duration(took))
 		}
 	})
 }

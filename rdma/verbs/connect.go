@@ -123,3 +123,13 @@ func (q *QP) PeerLeft(now vtime.Time) {
 	}
 	q.in.Settle(now)
 }
+
+// PeerGone is called for a wired QP after PeerLeft when the peer's function has gone as a whole: nobody there
+// is left to tell the verbs program at this end, which may wait for a message without end.
+func (q *QP) PeerGone(now vtime.Time) {
+	if !q.peer.left || q.unreliable() {
+		return
+	}
+	q.fail(now, abi.WCRetryExcErr, "the function of its peer has gone")
+	q.in.Settle(now)
+}
