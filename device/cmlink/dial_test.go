@@ -71,3 +71,53 @@ func (l *Link) ends(id uint32) (e [2]string) {
 	}
 	return e
 }
+
+// TestAPeerThatWaitsIsDialed: a NIC that was turned away, since it was no peer yet, or whose link was ended,
+// since it was none any more, waits before it dials again. When it becomes a peer it is dialed at once, also by
+// the NIC whose name comes second.
+func TestAPeerThatWaitsIsDialed(t *testing.T) {
+	var both [2]*Link
+	var seen [2]*recorder
+	for i := range both {
+		seen[i] = newRecorder(t)
+		var err error
+		both[i], err = New(Config{Listen: "127.0.0.1:0", Identity: identity(t, fmt.Sprint(i+1)), Patience: time.Hour, BackoffMin: time.Hour, BackoffMax: time.Hour}, seen[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = both[i].Close() })
+	}
+	// becomes makes the other one a peer of a NIC.
+	becomes := func(i int) {
+		t.Helper()
+		other := 1 - i
+		if err := both[i].Set(Peer{ID: uint32(other + 1), Name: fmt.Sprint(other + 1), Addr: both[other].Addr().String()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	up := func() {
+		t.Helper()
+		seen[0].wait("up 2")
+		seen[1].wait("up 1")
+	}
+	becomes(0)
+	await(t, "a refusal", func() bool { return both[1].Stats().RefusedIdentity > 0 && both[0].Stats().HandshakeFailed > 0 })
+	becomes(1)
+	up()
+	for range 3 {
+		both[1].Remove(1)
+		seen[1].wait("down 1")
+		seen[0].wait("down 2")
+		becomes(1)
+		up()
+	}
+	// Removed by both: who knows the other first is turned away.
+	both[0].Remove(2)
+	both[1].Remove(1)
+	seen[0].wait("down 2")
+	seen[1].wait("down 1")
+	becomes(0)
+	await(t, "a refusal", func() bool { return both[1].Stats().RefusedIdentity > 1 })
+	becomes(1)
+	up()
+}

@@ -22,10 +22,11 @@ type Link struct {
 	listener net.Listener // nil: none
 	greeting greetings
 
-	mu     sync.Mutex
-	peers  map[uint32]*peer // by ID
-	byURI  map[string]*peer
-	closed bool
+	mu      sync.Mutex
+	peers   map[uint32]*peer // by ID
+	byURI   map[string]*peer
+	waiting map[string]bool // NICs by their identity that were turned away, or removed: they wait before they dial again
+	closed  bool
 
 	cancel context.CancelFunc // of shared.ctx
 	wg     sync.WaitGroup
@@ -47,7 +48,7 @@ func New(cfg Config, h Handler) (*Link, error) {
 	if cfg.Identity == nil {
 		return nil, errors.New("a link needs an identity")
 	}
-	l := &Link{shared: newShared(cfg, h), peers: make(map[uint32]*peer), byURI: make(map[string]*peer)}
+	l := &Link{shared: newShared(cfg, h), peers: make(map[uint32]*peer), byURI: make(map[string]*peer), waiting: make(map[string]bool)}
 	l.shared.ctx, l.cancel = context.WithCancel(context.Background())
 	if cfg.Listen != "" {
 		ln, err := net.Listen("tcp", cfg.Listen)
@@ -101,8 +102,25 @@ func (l *Link) Set(c Peer) error {
 	}
 	p = newPeer(l.shared, c)
 	l.peers[c.ID], l.byURI[c.Identity] = p, p
-	l.wg.Go(p.run)
+	wait := p.patience()
+	if l.waiting[c.Identity] {
+		wait = 0
+		delete(l.waiting, c.Identity)
+	}
+	l.wg.Go(func() { p.run(wait) })
 	return nil
+}
+
+// maxWaiting bounds the NICs that are noted as waiting. Each has a certificate of an authority that this
+// NIC trusts.
+const maxWaiting = 4096
+
+// waits notes that a NIC waits because of this one. It may be a peer soon: then this NIC dials it at once,
+// whoever's name comes first. l.mu is held.
+func (l *Link) waits(uri string) {
+	if len(l.waiting) < maxWaiting {
+		l.waiting[uri] = true
+	}
 }
 
 // Remove ends the link to a peer, as soon as what was sent has left, and within lingerTime. It does
@@ -113,6 +131,7 @@ func (l *Link) Remove(id uint32) {
 	if p != nil {
 		delete(l.peers, id)
 		delete(l.byURI, p.Identity)
+		l.waits(p.Identity)
 	}
 	l.mu.Unlock()
 	if p != nil {
@@ -305,11 +324,13 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 	ctx, cancel := context.WithTimeout(l.shared.ctx, l.shared.cfg.Handshake)
 	defer cancel()
 	cfg := tlsConfig(l.shared.identity.Load(), x509.ExtKeyUsageClientAuth, func(uri string) error {
-		p = l.named(uri)
 		if uri == l.shared.identity.Load().URI() {
 			return fmt.Errorf("%w: %s is this NIC's own: another NIC has its name", ErrIdentity, uri)
 		}
-		if p == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if p = l.byURI[uri]; p == nil {
+			l.waits(uri)
 			return fmt.Errorf("%w: %s is no peer of this NIC", ErrIdentity, uri)
 		}
 		return nil

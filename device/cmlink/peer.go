@@ -18,7 +18,8 @@ import (
 // peer is another NIC. Its goroutine runs one session after another. Of the two NICs the one whose
 // name comes first dials. The other one waits; if nobody has dialed it after Config.Patience, it
 // dials too, as the first may be unable to: behind NAT, or without the other's address. From then on
-// it dials as soon as the link is down. If both dial at a time, the first one's connection counts.
+// it dials as soon as the link is down. If both dial at a time, the first one's connection counts. A peer
+// that this NIC turned away before, or had removed, is dialed at once: it waits before it dials again.
 type peer struct {
 	Peer    // but for its address, which may change
 	shared  *shared
@@ -227,12 +228,12 @@ func (p *peer) offer(c *tls.Conn) {
 	}
 }
 
-// run keeps the peer connected until the Link closes or the peer is removed.
-func (p *peer) run() {
+// run keeps the peer connected until the Link closes or the peer is removed. It dials after a delay, if the
+// peer has not dialed by then.
+func (p *peer) run(delay time.Duration) {
 	defer p.offer(nil) // what has arrived meanwhile; ctx is done, so no more comes
 	ctx := p.ctx
 	wait, told := newBackoff(p.shared.cfg), false
-	delay := p.patience()
 	for {
 		conn, dialed, err := p.connect(ctx, delay)
 		switch {

@@ -36,9 +36,9 @@ import (
 // namespace.
 type hostsOf struct {
 	*world
-	run      string
-	hosts    []*hostNIC
-	together bool // further hosts are in the test's namespace
+	run    string
+	hosts  []*hostNIC
+	routed bool // further hosts reach all others by a router
 }
 
 // cable joins a new namespace to the bridge. The end there is named after the namespace.
@@ -51,6 +51,29 @@ func cable(t testing.TB, name, address string) *netns.Space {
 	t.Cleanup(func() { _ = in.Close() })
 	if err := errors.Join(labkit.Veth(name, name+"e", 1500), labkit.Plug(name, "net"), netns.Up(name), in.Take(name+"e", address)); err != nil {
 		t.Fatal(err)
+	}
+	return in
+}
+
+// routes joins a new namespace to the bridge, as cable does. Its only neighbour is the test's namespace, which
+// routes: the kernel has one table of neighbours for all namespaces, with room for 1024.
+func (w *hostsOf) routes(name, address string) *netns.Space {
+	w.t.Helper()
+	in := cable(w.t, name, address+"/32")
+	router := net.IPv4(10, 98, 255, 1)
+	err := in.Do(func() error {
+		l, err := netlink.LinkByName(name + "e")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: &net.IPNet{IP: router, Mask: net.CIDRMask(32, 32)}}),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: router}))
+	})
+	for file, value := range map[string]string{"ip_forward": "1", "conf/all/send_redirects": "0", "conf/net/send_redirects": "0"} {
+		err = errors.Join(err, os.WriteFile("/proc/sys/net/ipv4/"+file, []byte(value), 0))
+	}
+	if err != nil {
+		w.t.Fatal(err)
 	}
 	return in
 }
@@ -117,15 +140,13 @@ func (w *hostsOf) newHost() *hostNIC {
 	w.t.Helper()
 	i := len(w.hosts)
 	h := &hostNIC{hostsOf: w, i: i, name: fmt.Sprintf("host%d.lab", i+1), control: fmt.Sprintf("%s/%d.ctl", w.run, i+1)}
-	var err error
-	if w.together {
-		err = netns.Up("net", fmt.Sprintf("10.98.0.%d/16", i+1))
+	at, name := fmt.Sprintf("10.98.0.%d", i+1), fmt.Sprint("h", i+1)
+	if w.routed {
+		h.in = w.routes(name, at)
 	} else {
-		h.in = cable(w.t, fmt.Sprint("h", i+1), fmt.Sprintf("10.98.0.%d/16", i+1))
+		h.in = cable(w.t, name, at+"/16")
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	var err error
 	if h.guest, err = netns.NewSpace(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -204,13 +225,7 @@ func (h *hostNIC) launch() {
 		h.p, err = labkit.Start(h.name, h.log(), vnictest.Program(h.t), "run", "-c", h.file())
 		return err
 	}
-	err := error(nil)
-	if h.in != nil {
-		err = h.in.Do(start)
-	} else {
-		err = start()
-	}
-	if err != nil {
+	if err := h.in.Do(start); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -627,6 +642,8 @@ func TestLongTheAuthorityIsReplacedUnderTraffic(t *testing.T) {
 		}
 		restart := func() { w.member.Kill(); w.member.Start() }
 
+		w.joins("gone")
+		w.must("revoke", "gone")
 		w.fails("one authority, which signs", "authority", "switch")
 		w.must("authority", "next")
 		w.fails("one is being replaced already", "authority", "next")
@@ -653,7 +670,17 @@ func TestLongTheAuthorityIsReplacedUnderTraffic(t *testing.T) {
 			return nil
 		})
 		command("authority", "switch", "--without", c.name)
+		revoked := func() bool {
+			key := "revoked/"
+			return strings.Contains(string(w.etcdctl("get", directory.Aside(w.is.Prefix)+key, "--prefix", "--keys-only")), key)
+		}
+		if !revoked() {
+			t.Error("what is revoked is forgotten while its authority is trusted")
+		}
 		command("authority", "drop", "--without", c.name) // when both have other certificates
+		if revoked() {
+			t.Error("what a dropped authority signed is still revoked")
+		}
 		restart()
 		for _, h := range []*hostNIC{a, b} {
 			vnictest.Eventually(t, h.name+" trusts the new authority alone", func() error {
