@@ -1,18 +1,15 @@
 package tunneltest_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os/exec"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/netns"
-	"github.com/falcon-vnic/vnic/guestlib/perf"
 )
 
 // uplinkRounds is how often each kind of uplink is measured.
@@ -70,8 +67,9 @@ func compareUplinks(b *testing.B, mtu int, wireguard string) {
 			samples.add("uplink/tcp_gbps"+at, w, x.tcp(w, "cubic"))
 		}
 		for _, w := range rdma {
-			samples.add("uplink/write64k_mbs"+at, w, x.perf(w, "write_bw", "-s", "65536", "-n", "3000", "-t", "64", "-Q", "32"))
-			samples.add("uplink/write64_lat_us"+at, w, latency(b, w))
+			rate, lat := writes(b, w)
+			samples.add("uplink/write64k_mbs"+at, w, rate)
+			samples.add("uplink/write64_lat_us"+at, w, lat)
 		}
 	}
 	for quotient, of := range map[string]string{"tcp_udp_over_tap": "tcp_gbps", "write64k_udp_over_tap": "write64k_mbs", "write64_lat_udp_over_tap": "write64_lat_us"} {
@@ -83,12 +81,18 @@ func compareUplinks(b *testing.B, mtu int, wireguard string) {
 	samples.report(b)
 }
 
-// latency returns the median time of a WRITE of 64 bytes, in µs, of a client that sleeps until it is
-// complete. One that polled would take the NICs' threads their processors, and be what is measured.
-func latency(b *testing.B, t *tunnel) float64 {
+// writes returns how much WRITEs of 64 KiB carry, in MB/s, and the median time of one of 64 bytes, in µs, of a
+// client that sleeps until they are complete. One that polled would take the NICs' threads their processors, and
+// be what is measured.
+func writes(b *testing.B, t *tunnel) (rate, latency float64) {
 	b.Helper()
 	w := newWriter(b, t.devices)
 	defer w.close()
+	const count, size = 3000, 64 << 10
+	w.write(100, size, 32)
+	start := time.Now()
+	w.write(count, size, 32)
+	rate = count * size / 1e6 / time.Since(start).Seconds()
 	w.write(100, 64, 1)
 	took := make([]float64, 1000)
 	for i := range took {
@@ -96,25 +100,5 @@ func latency(b *testing.B, t *tunnel) float64 {
 		w.write(1, 64, 1)
 		took[i] = float64(time.Since(start)) / 1e3
 	}
-	return vnictest.Median(took)
-}
-
-// perf lets a client of the first NIC write to one of the second, and returns MB/s.
-func (b *boxes) perf(w *tunnel, test string, args ...string) float64 {
-	b.t.Helper()
-	command := func(box int, more ...string) *exec.Cmd {
-		return exec.Command(vnictest.Program(b.t), slices.Concat([]string{"guest", "perf", "-d", w.devices[box], test, "--json"}, args, more)...)
-	}
-	server, err := labkit.StartCommand("server", command(1))
-	b.must(err)
-	defer server.Stop(time.Second)
-	out, err := command(0, boxAddress(w.net, 2)).Output()
-	if err != nil {
-		b.t.Fatalf("%s of %s: %v: %s", test, w.name, err, out)
-	}
-	<-server.Done
-	b.must(server.Err)
-	var rows []perf.Row
-	b.must(json.Unmarshal(out, &rows))
-	return rows[0].BWMBs
+	return rate, vnictest.Median(took)
 }
