@@ -272,7 +272,10 @@ func TestTheRecorderSavesWhatANICTook(t *testing.T) {
 	other, err := pfvf.ParseID("h1.pf0.vf2")
 	must(t, err)
 	n.records.failed(other, "violation")
-	saved := func() (list []string) { list, _ = filepath.Glob(filepath.Join(folder, "*_h1.pf0.vf*.rec")); return list }
+	saved := func() (list []string) {
+		list, _ = filepath.Glob(filepath.Join(folder, "*_h1.pf0.vf*.rec"))
+		return list
+	}
 	w.until("both are saved", func() bool { return len(saved()) >= 2 })
 	if list := saved(); len(list) != 2 {
 		t.Errorf("%q", list)
