@@ -66,6 +66,18 @@ func openedHead(o *security.Opened) int {
 	return at + falconHead(b[at:])
 }
 
+// unwritten returns how many bytes at the beginning of a frame that shards hand over the other shard writes: the addresses
+// of its Ethernet header, or all of it.
+func unwritten(k handover.Kind) int {
+	switch k {
+	case handover.Plain:
+		return gateway.EthernetLen - 2
+	case handover.Group:
+		return gateway.EthernetLen
+	}
+	return 0
+}
+
 // handedHead does what frameHead does, for a frame that shards hand over.
 func handedHead(k handover.Kind, b []byte) (n, sum int) {
 	switch k {

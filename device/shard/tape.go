@@ -124,7 +124,8 @@ func (r *tapedRings) Put(to int, h *handover.Header, n int) (b []byte) {
 func (r *tapedRings) Commit() {
 	if r.t.Active() && r.kind != handover.Uplink {
 		n, sum := handedHead(r.kind, r.open)
-		r.t.OutPart(tape.Shards, r.open, n, sum)
+		at := min(unwritten(r.kind), n) // what was there before is not the same again
+		r.t.OutPart(tape.Shards, r.open[at:], n-at, max(sum-at, 0))
 	}
 	if r.rings != nil {
 		r.rings.Commit()

@@ -206,6 +206,32 @@ func TestAReplayedShardDoesTheSameAgain(t *testing.T) {
 	}
 }
 
+// TestPacketsOfASuperframeForAnotherShardAreReplayed: of a superframe the tape has the beginning only, and what shards hand
+// over begins where its sealed packets did.
+func TestPacketsOfASuperframeForAnotherShardAreReplayed(t *testing.T) {
+	useTapes(t)
+	defer func(before int) { perNIC = before }(perNIC)
+	perNIC = 2
+	v := newPortWorldWith(t, 4, func(i int, c *config.Config) {
+		if other := 1 - c.ShardOf()(0, 1); i == 1 { // than the sender's, whose keys are its counterpart's
+			c.Functions[0].VFs[0].Shard = &other
+		}
+	})
+	v.super = &joiner{}
+	for range 20 {
+		for range 5 {
+			v.say(0, 0, host1, host2, 10)
+		}
+		v.idle(1_000_000)
+	}
+	if n := len(v.received(1)); n != 100 {
+		t.Errorf("%d of 100 packets arrived", n)
+	}
+	if n := v.sum(1, func(s *Shard) uint64 { return s.plain.gw.Stats().HandedOver }); n == 0 {
+		t.Error("no packet came to the other shard")
+	}
+}
+
 // testVFsByTheirPF lets a PF look at a VF, perhaps of another shard, and reset it.
 func testVFsByTheirPF(t *testing.T) {
 	eachShards(t, func(t *testing.T) {
