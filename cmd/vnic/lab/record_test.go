@@ -9,9 +9,10 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/vnictest"
 )
 
-// TestLongARecordingOfLinuxGuestsIsReplayedElsewhere: guests with the Linux driver, one of them by a window and a
-// port in its memory, one by vsock and a TAP; beside them functions that speak RoCEv2; of NICs of one and two
-// shards. When the lab is gone, each NIC's recording is replayed with nothing but the program.
+// TestLongARecordingOfLinuxGuestsIsReplayedElsewhere: two guests do what those of make demo do, RDMA and plain IP of
+// guestlib, then ib_write_bw and rping of the Linux driver, one of them by a window and a port in its memory, one by
+// vsock and a TAP. A third one speaks RoCEv2 by the Linux driver. Their NICs have one shard, and two. When the lab is
+// gone, each NIC's recording is replayed with nothing but the program.
 func TestLongARecordingOfLinuxGuestsIsReplayedElsewhere(t *testing.T) {
 	vnictest.RequireDriver(t)
 	apart(t, "TestInsideARecordingOfLinuxGuests")
@@ -27,21 +28,19 @@ tenants:
 machines:
   m1: {host: a, guest: {driver: DRIVER, memory: 768M, function: window}}
   m2: {host: b, guest: {driver: DRIVER, memory: 768M, port: tap}}
+  m3: {host: b, transport: roce, guest: {driver: DRIVER, memory: 768M, function: window}}
   r1: {host: a, transport: roce}
-  r2: {host: b, transport: roce}
 validate:
   - {run: [m1, ping, -c3, -W2, m2], wait: 20s}
-  - {run: [m1, ibv_devinfo], output: 'state:\s+PORT_ACTIVE', wait: 30s}
-  - run: [m1, ib_write_bw, -F, -s, "65536", -n, "100", 10.0.0.2]
-    with: [m2, ib_write_bw, -F, -s, "65536", -n, "100"]
+  - {run: [m1, rmmod, vnic], wait: 30s}
+  - {run: [m2, rmmod, vnic], wait: 30s}
+  - run: [m1, vnic, guest, workload, --first, --peer, 10.0.0.2, --count, "2", --ip, 10.0.0.1/24, --verbs, /lib/modules/vnic.ko]
+    with: [m2, vnic, guest, workload, --second, --peer, 10.0.0.1, --count, "2", --ip, 10.0.0.2/24, --verbs, /lib/modules/vnic.ko]
+    output: '(?s)"ib_write_bw [^}]*"did":.*"rping [^}]*"did":'
+    timeout: 3m
+  - run: [r1, vnic, guest, perf, write_bw, -s, "65536", -n, "100", 10.0.0.3]
+    with: [m3, ib_write_bw, -F, -x, "1", -s, "65536", -n, "100"]
     wait: 30s
-    timeout: 2m
-  - run: [m1, rping, -c, -C, "10", -v, -V, -a, 10.0.0.2]
-    with: [m2, rping, -s, -C, "10"]
-    wait: 30s
-    timeout: 2m
-  - run: [r1, vnic, guest, workload, --first, --peer, 10.0.0.4, --count, "2"]
-    with: [r2, vnic, guest, workload, --second, --peer, 10.0.0.3, --count, "2"]
     timeout: 2m
 `
 
