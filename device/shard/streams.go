@@ -308,6 +308,20 @@ func (p *streamPort) local() uint16 {
 	return 0
 }
 
+// taken reports whether the driver has a listener or a connection at a port. Of one whose end it was told, TCP may
+// still have something to do.
+func (p *streamPort) taken(port uint16) bool {
+	if _, listens := p.services[port]; listens {
+		return true
+	}
+	for _, c := range p.calls {
+		if c.local == port {
+			return true
+		}
+	}
+	return false
+}
+
 // Owner implements transport.Port.
 func (p *streamPort) Owner() any { return p.owner }
 
@@ -580,7 +594,7 @@ func (c streamCommands) CMConnect(p *abi.CMConnect) (uint32, abi.Status) {
 	switch {
 	case !ok:
 		return 0, abi.StatusInvalidArgument
-	case p.SrcPort != 0 && c.p.uses[p.SrcPort] > 0:
+	case p.SrcPort != 0 && c.p.taken(p.SrcPort):
 		return 0, abi.StatusAddressInUse
 	case c.p.owner.driver.Behind():
 		return 0, abi.StatusBusy

@@ -32,9 +32,9 @@
 //
 // # Bounds
 //
-// Limits bounds what a function may use. Connections that linger in TIME_WAIT count. Of those that
-// peers are making, each listener remembers a limited number; beyond it, SYN cookies answer, which
-// need no memory. A connection buffers a limited number of bytes in each direction. Of the packets
+// Limits bounds what a function may use. Connections that linger in TIME_WAIT count, and the oldest makes
+// room for a new one. Of those that peers are making, each listener remembers a limited number; beyond it,
+// SYN cookies answer, which need no memory. A connection buffers a limited number of bytes in each direction. Of the packets
 // that wait for Transmit, a function may use no more room than it leaves free; what finds no room is
 // lost, as in a network.
 //

@@ -13,6 +13,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 
 	"github.com/falcon-vnic/vnic/internal/checksum"
+	"github.com/falcon-vnic/vnic/internal/list"
 )
 
 // function is a function in the netstack: a NIC with one address, and the link by which its packets
@@ -23,6 +24,7 @@ type function struct {
 	addr      netip.Addr
 	mtu       uint32
 	conns     int
+	lingering list.List[stream] // those that are over, and that gVisor has not forgotten, from the oldest on
 	listeners map[uint16]*listener
 
 	dispatcher stack.NetworkDispatcher
@@ -80,6 +82,7 @@ func (f *function) remove() {
 			st.over = true
 			f.forget(st)
 			delete(f.s.streams, st)
+			delete(f.s.streams, st.next)
 		}
 	}
 	f.s.net.RemoveRoutes(func(r tcpip.Route) bool { return r.NIC == f.nic() })
@@ -166,6 +169,23 @@ func (f *function) forget(st *stream) {
 	for _, l := range f.listeners {
 		f.s.again(l)
 	}
+}
+
+// hasRoom reports whether the function may have another connection. If need be, the one that has lingered longest
+// makes room, as Linux has it (tcp_max_tw_buckets).
+func (f *function) hasRoom() bool {
+	if f.conns == f.s.limits.Conns {
+		if oldest := f.lingering.First(); oldest != nil {
+			oldest.vanish()
+		}
+	}
+	return f.conns < f.s.limits.Conns
+}
+
+// vanish ends a stream that lingers.
+func (st *stream) vanish() {
+	st.ep.Abort()
+	st.leave()
 }
 
 // parse returns the segment of a packet, at at, and where it comes from.

@@ -75,7 +75,7 @@ func (l *listener) serve() (Event, bool) {
 		l.why = ""
 		return Event{What: Unlistened, Function: l.number, Port: l.port, Why: why}, true
 	}
-	for l.ep != nil && l.f.conns < l.s.limits.Conns {
+	for l.ep != nil && l.ep.Readiness(waiter.ReadableEvents) != 0 && l.f.hasRoom() {
 		var peer tcpip.FullAddress
 		ep, queue, err := l.ep.Accept(&peer)
 		if err != nil {

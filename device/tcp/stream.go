@@ -11,6 +11,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 
+	"github.com/falcon-vnic/vnic/internal/list"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
@@ -26,6 +27,8 @@ type stream struct {
 	entry    waiter.Entry
 	isMarked bool // guarded by Stack.mu
 	flow     flow
+	lingers  list.Node[stream] // in function.lingering
+	next     *stream           // waits for the ports of this one
 
 	called uint16 // the port at which a peer called; 0: this end called
 	open   bool   // Connected or Incoming is told
@@ -68,24 +71,37 @@ func (st *stream) connect(f *function, from uint16, to netip.AddrPort) {
 		st.fail("the function has no address")
 	case to.Addr().Is4() != f.addr.Is4():
 		st.fail(fmt.Sprintf("%s is of another family than the function's address %s", to.Addr(), f.addr))
-	case f.conns == st.s.limits.Conns:
+	case !f.hasRoom():
 		st.fail(fmt.Sprintf("the function has %d connections, as many as it may", f.conns))
 	default:
-		st.f = f
-		st.queue = &waiter.Queue{}
-		ep, err := f.bound(from, st.queue)
-		if err != nil {
-			st.fail(err.String())
+		st.flow = flow{from, to}
+		if old := f.streams[st.flow]; old != nil && (old.over || old.ending) && old.next == nil {
+			if old.next = st; old.over {
+				old.leave()
+			}
 			return
 		}
-		st.begin(ep)
-		err = ep.Connect(tcpip.FullAddress{NIC: f.nic(), Addr: tcpAddr(to.Addr()), Port: to.Port()})
-		if _, started := err.(*tcpip.ErrConnectStarted); err != nil && !started {
-			st.finish(Lost, err.String())
-			return
-		}
-		st.enter(to)
+		st.call(f)
 	}
+}
+
+// call calls a peer.
+func (st *stream) call(f *function) {
+	st.f = f
+	st.queue = &waiter.Queue{}
+	ep, err := f.bound(st.flow.local, st.queue)
+	if err != nil {
+		st.fail(err.String())
+		return
+	}
+	st.begin(ep)
+	to := st.flow.peer
+	err = ep.Connect(tcpip.FullAddress{NIC: f.nic(), Addr: tcpAddr(to.Addr()), Port: to.Port()})
+	if _, started := err.(*tcpip.ErrConnectStarted); err != nil && !started {
+		st.finish(Lost, err.String())
+		return
+	}
+	st.enter(to)
 }
 
 // fail ends a connection that never began.
@@ -198,25 +214,37 @@ func (st *stream) event(what What) Event {
 	return Event{What: what, Function: st.conn.Function, Conn: st.conn}
 }
 
-// leave forgets a stream that is over, when gVisor has forgotten it. Until then it counts.
+// leave forgets a stream that is over, when gVisor has forgotten it. Until then it counts, and lingers.
+//
+// A connection that waits for its ports begins when no segments of this one are on their way: then, or already while
+// gVisor waits in case the last acknowledgement was lost. Segments that come late all the same are told apart by their
+// timestamps (RFC 6191, RFC 7323 §5).
 func (st *stream) leave() {
 	s := st.s
 	if _, ok := s.streams[st]; !ok {
 		return
 	}
-	if st.f != nil {
-		switch tcp.EndpointState(st.ep.State()) {
-		case tcp.StateClose, tcp.StateError, tcp.StateInitial, tcp.StateBound:
+	f := st.f
+	if f != nil {
+		switch state := tcp.EndpointState(st.ep.State()); {
+		case state == tcp.StateClose, state == tcp.StateError, state == tcp.StateInitial, state == tcp.StateBound:
+		case state == tcp.StateTimeWait && st.next != nil:
+			st.ep.Abort()
 		default:
 			if s.leaveAt == vtime.Never { // others that are over later do not put it off
 				s.leaveAt = s.clock.read() + lingerTime.Nanoseconds()
 			}
+			f.lingering.PushBack(&st.lingers, st)
 			return
 		}
+		st.lingers.Remove()
 		st.queue.EventUnregister(&st.entry)
-		st.f.forget(st)
+		f.forget(st)
 	}
 	delete(s.streams, st)
+	if next := st.next; next != nil && next.last == 0 {
+		next.call(f)
+	}
 }
 
 // expire forgets streams that gVisor has forgotten since.
@@ -230,6 +258,9 @@ func (s *Stack) expire() {
 }
 
 func (st *stream) progress() (ev Event, ok bool) {
+	if st.ep == nil { // it waits for its ports
+		return ev, false
+	}
 	if !st.open {
 		return st.opened()
 	}

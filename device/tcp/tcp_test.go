@@ -249,6 +249,78 @@ func TestConnectionsBeyondTheLimitWait(t *testing.T) {
 	w.until("the limit", func() bool { return w.sides[1].Stats().Conns == most })
 }
 
+// TestPortsOfAConnectionThatIsOverServeTheNext: whoever calls from the ports of a connection that ends is
+// connected when no segments of that are on their way, and does not wait until TCP has forgotten it. Each has its own
+// bytes, also if packets are lost and overtaken.
+func TestPortsOfAConnectionThatIsOverServeTheNext(t *testing.T) {
+	for seed := range uint64(20) {
+		v6, first, lossy := seed%2 == 1, int(seed/2%2), seed >= 4 // the end that closes first lingers
+		w := newWorld(t, seed, v6, tcp.Limits{})
+		if lossy {
+			w.loss, w.swap = 0.02, 0.02
+		}
+		w.sides[1].Listen(7, 5000)
+		for i := range uint64(10) {
+			n, text := len(w.sides[1].conns), bytesOf(i, 5000)
+			a := &end{left: text}
+			a.Conn = w.sides[0].Connect(7, 40000, netip.AddrPortFrom(addresses[v6][1], 5000))
+			a.Owner = a
+			w.sides[0].conns = append(w.sides[0].conns, a)
+			w.until("the bytes", func() bool {
+				return a.over || len(w.sides[1].conns) > n && len(w.sides[1].conns[n].got) == len(text)
+			})
+			if a.over {
+				t.Fatalf("seed %d: connection %d: %s", seed, i, a.why)
+			}
+			b := w.sides[1].conns[n]
+			if !bytes.Equal(b.got, text) {
+				t.Fatalf("seed %d: connection %d has the bytes of another", seed, i)
+			}
+			ends := []*end{a, b}
+			ends[first].Close()
+			if i%2 == 0 {
+				w.until("its end", func() bool { return ends[1-first].eof })
+			}
+			ends[1-first].Close()
+			if i%3 == 0 {
+				w.until("the end", func() bool { return a.over && b.over })
+			}
+		}
+		if !lossy && w.time > 1e9 {
+			t.Errorf("seed %d: that took %v", seed, time.Duration(w.time))
+		}
+		w.sides[0].Remove(7)
+		w.sides[1].Remove(7)
+		if a, b := w.sides[0].Stats().Conns, w.sides[1].Stats().Conns; a+b > 0 {
+			t.Errorf("seed %d: %d and %d connections are left", seed, a, b)
+		}
+	}
+}
+
+// TestConnectionsThatAreOverMakeRoom: a function that has as many connections as it may gets another one for
+// one that is over, at either end.
+func TestConnectionsThatAreOverMakeRoom(t *testing.T) {
+	const most = 3
+	for first := range 2 { // end that closes first, and lingers
+		w := newWorld(t, 1, false, tcp.Limits{Conns: most})
+		w.sides[1].Listen(7, 5000)
+		for range 5 * most {
+			a, b := w.connected(5000, false)
+			ends := []*end{a, b}
+			ends[first].Close()
+			w.until("its end", func() bool { return ends[1-first].eof })
+			ends[1-first].Close()
+			w.until("the end", func() bool { return a.over && b.over })
+			if n := w.sides[first].Stats().Conns; n > most {
+				t.Fatalf("%d connections, at most %d may be", n, most)
+			}
+		}
+		if w.time > 3e9 {
+			t.Errorf("%d closes first: that took %v", first, time.Duration(w.time))
+		}
+	}
+}
+
 // TestFunctionsOfTwoTenantsMayHaveTheSameAddress: two functions of a shard with one address have
 // connections with the same ports, each with its own bytes.
 func TestFunctionsOfTwoTenantsMayHaveTheSameAddress(t *testing.T) {
