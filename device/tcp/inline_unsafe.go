@@ -71,6 +71,9 @@ func (s *Stack) handle(f *function, id stack.TransportEndpointID, pkt *stack.Pac
 		next.LockUser()
 		process(next)
 	}
+	if l := f.listeners[id.LocalPort]; l != nil { // others may be called in the same Step, and have room in its backlog
+		l.accept()
+	}
 }
 
 // letGo handles the segments of the endpoint that is held.

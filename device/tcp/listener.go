@@ -68,13 +68,18 @@ func (l *listener) end() {
 	l.ep = nil
 }
 
-// serve accepts connections, as many as the function may have. The others wait, and hold the
-// listener's backlog.
+// serve accepts connections that found no room before.
 func (l *listener) serve() (Event, bool) {
 	if why := l.why; why != "" {
 		l.why = ""
 		return Event{What: Unlistened, Function: l.number, Port: l.port, Why: why}, true
 	}
+	l.accept()
+	return Event{}, false
+}
+
+// accept accepts connections, as many as the function may have. The others wait, and hold the listener's backlog.
+func (l *listener) accept() {
 	for l.ep != nil && l.ep.Readiness(waiter.ReadableEvents) != 0 && l.f.hasRoom() {
 		var peer tcpip.FullAddress
 		ep, queue, err := l.ep.Accept(&peer)
@@ -87,5 +92,4 @@ func (l *listener) serve() (Event, bool) {
 		st.enter(netip.AddrPortFrom(netipAddr(peer.Addr), peer.Port))
 		l.s.again(st)
 	}
-	return Event{}, false
 }

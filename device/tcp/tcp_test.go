@@ -249,6 +249,28 @@ func TestConnectionsBeyondTheLimitWait(t *testing.T) {
 	w.until("the limit", func() bool { return w.sides[1].Stats().Conns == most })
 }
 
+// TestCallsThatComeTogetherAreAnsweredTogether: a listener answers more calls that come in the same Step than its
+// backlog holds, without one being repeated.
+func TestCallsThatComeTogetherAreAnsweredTogether(t *testing.T) {
+	const calls = 200
+	w := newWorld(t, 1, false, tcp.Limits{})
+	w.sides[1].Listen(7, 5000)
+	for range calls {
+		w.call(netip.AddrPortFrom(addresses[false][1], 5000)).left = bytesOf(1, 20)
+	}
+	w.until("all bytes", func() bool {
+		for _, e := range w.sides[1].conns {
+			if len(e.got) < 20 {
+				return false
+			}
+		}
+		return len(w.sides[1].conns) == calls
+	})
+	if w.time > 10*turnTime {
+		t.Errorf("that took %v", time.Duration(w.time))
+	}
+}
+
 // TestPortsOfAConnectionThatIsOverServeTheNext: whoever calls from the ports of a connection that ends is
 // connected when no segments of that are on their way, and does not wait until TCP has forgotten it. Each has its own
 // bytes, also if packets are lost and overtaken.
