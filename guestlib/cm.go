@@ -318,13 +318,20 @@ func (l *Listener) Accept(ctx context.Context) (*ConnectRequest, error) {
 	}
 }
 
-// Close stops listening. The device rejects requests that are not answered yet.
+// Close stops listening, and rejects the requests that Accept has not returned.
 func (l *Listener) Close(ctx context.Context) error {
 	return l.ended.once(func() error {
 		err := l.admin.do(ctx, abi.AdminOpCMUnlisten, &abi.CMUnlisten{Service: l.service}, nil, nil)
 		if err == nil || gone(err) {
 			l.remove()
 			close(l.closed)
+			for len(l.requests) > 0 {
+				select {
+				case r := <-l.requests:
+					r.refuse()
+				default: // Accept was faster
+				}
+			}
 		}
 		return err
 	})
@@ -359,8 +366,12 @@ func (m *cm) request(d *Device, e *abi.AsyncEvent) {
 		default:
 		}
 	}
-	// If the admin queue is full too, the peer runs into its own timeout.
-	r.admin.tryPost(abi.AdminOpCMReject, &abi.CMReject{CMID: e.Number, Reason: uint32(abi.StatusRefused)})
+	r.refuse()
+}
+
+// refuse rejects a request as if nobody listened. If the admin queue is full, the peer runs into its own timeout.
+func (r *ConnectRequest) refuse() {
+	r.admin.tryPost(abi.AdminOpCMReject, &abi.CMReject{CMID: r.id, Reason: uint32(abi.StatusRefused)})
 }
 
 // Accept connects qp, which must be in INIT, with the peer and sends it priv. Post receives before

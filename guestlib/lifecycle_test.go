@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -242,6 +243,31 @@ func TestAFailedConnectSaysWhy(t *testing.T) {
 	}
 	if l, err = b.dev.Listen(ctx, 1); err != nil {
 		t.Errorf("listen again: %v", err)
+	}
+}
+
+// TestAListenerThatEndsRejectsWhatNobodyAccepted: whoever called does not wait for an answer that nobody can give.
+func TestAListenerThatEndsRejectsWhatNobodyAccepted(t *testing.T) {
+	_, url := startNIC(t, nil)
+	ctx := testContext(t)
+	a, b := newEndpoint(t, openDevice(t, url), QPConfig{}), openDevice(t, url)
+	l, err := b.Listen(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan error, 1)
+	go func() {
+		_, err := a.dev.Connect(ctx, a.qp, b.GID(), 1, nil)
+		said <- err
+	}()
+	for len(l.requests) == 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if err := l.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-said; !errors.Is(err, ErrRefused) {
+		t.Errorf("the caller is told %v", err)
 	}
 }
 

@@ -54,7 +54,6 @@ func (l Limits) withDefaults() Limits {
 const (
 	lingerTime = 5 * time.Second  // in TIME_WAIT, and in FIN_WAIT_2 after Close
 	giveUp     = 30 * time.Second // without an answer to what was sent
-	synRetries = 4                // about half a minute
 )
 
 // Stack is a shard's TCP.
@@ -127,8 +126,8 @@ func (s *Stack) begin(now vtime.Time) {
 	buffer := s.limits.Buffer
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: buffer, Max: buffer}
 	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: 2 * buffer, Max: 2 * buffer} // gVisor offers half of it as window
-	grow, linger, wait, retries := tcpip.TCPModerateReceiveBufferOption(false), tcpip.TCPLingerTimeoutOption(lingerTime), tcpip.TCPTimeWaitTimeoutOption(lingerTime), tcpip.TCPSynRetriesOption(synRetries)
-	for _, o := range []tcpip.SettableTransportProtocolOption{&send, &receive, &grow, &linger, &wait, &retries} {
+	grow, linger, wait := tcpip.TCPModerateReceiveBufferOption(false), tcpip.TCPLingerTimeoutOption(lingerTime), tcpip.TCPTimeWaitTimeoutOption(lingerTime)
+	for _, o := range []tcpip.SettableTransportProtocolOption{&send, &receive, &grow, &linger, &wait} {
 		if err := s.net.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
 			panic(fmt.Sprintf("tcp: netstack refuses %T: %s", o, err))
 		}

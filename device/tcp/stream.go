@@ -30,9 +30,10 @@ type stream struct {
 	lingers  list.Node[stream] // in function.lingering
 	next     *stream           // waits for the ports of this one
 
-	called uint16 // the port at which a peer called; 0: this end called
-	open   bool   // Connected or Incoming is told
-	eof    bool   // PeerClosed is told
+	called uint16      // the port at which a peer called; 0: this end called
+	limit  tcpip.Timer // gives up an own call that nobody answers
+	open   bool        // Connected or Incoming is told
+	eof    bool        // PeerClosed is told
 	over   bool
 	last   What // the last event, which is to be told; 0: none yet
 	why    string
@@ -95,6 +96,7 @@ func (st *stream) call(f *function) {
 		return
 	}
 	st.begin(ep)
+	st.limit = st.s.clock.AfterFunc(giveUp, st.unanswered)
 	to := st.flow.peer
 	err = ep.Connect(tcpip.FullAddress{NIC: f.nic(), Addr: tcpAddr(to.Addr()), Port: to.Port()})
 	if _, started := err.(*tcpip.ErrConnectStarted); err != nil && !started {
@@ -102,6 +104,14 @@ func (st *stream) call(f *function) {
 		return
 	}
 	st.enter(to)
+}
+
+// unanswered gives up a call. gVisor itself goes on for two minutes, whatever TCPSynRetriesOption says.
+func (st *stream) unanswered() {
+	if !st.open && !st.over && st.last == 0 {
+		st.ep.Abort()
+		st.finish(Lost, (&tcpip.ErrTimeout{}).String())
+	}
 }
 
 // fail ends a connection that never began.
@@ -323,6 +333,9 @@ func (st *stream) opened() (ev Event, ok bool) {
 	c := st.conn
 	c.Local, c.Peer, c.MSS = netip.AddrPortFrom(st.f.addr, st.flow.local), st.flow.peer, st.f.mssTo(st.flow)
 	st.open = true
+	if st.limit != nil {
+		st.limit.Stop()
+	}
 	if ev = st.event(Connected); st.called != 0 {
 		ev.What, ev.Port = Incoming, st.called
 	}

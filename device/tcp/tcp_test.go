@@ -148,6 +148,41 @@ func TestCallsThatCannotSucceedSayWhy(t *testing.T) {
 	}
 }
 
+// TestACallThatNobodyAnswersEndsAfterHalfAMinute, and one that is answered late lives on.
+func TestACallThatNobodyAnswersEndsAfterHalfAMinute(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	to := netip.AddrPortFrom(addresses[false][1], 5000)
+	w.sides[1].Listen(7, 5000)
+	w.loss = 1
+	passes := func(until time.Duration, ends ...*end) {
+		t.Helper()
+		for w.time < until.Nanoseconds() {
+			for _, e := range ends {
+				if e.over {
+					t.Fatalf("it ended after %v: %q", time.Duration(w.time), e.why)
+				}
+			}
+			w.time += turnTime * 1000
+			w.turn()
+		}
+	}
+	lost := w.call(to)
+	passes(20*time.Second, lost)
+	late := w.call(to)
+	passes(29*time.Second, lost, late)
+	passes(31*time.Second, late)
+	if !lost.over || !strings.Contains(lost.why, "timed out") {
+		t.Errorf("after half a minute: over %t, %q", lost.over, lost.why)
+	}
+	w.loss = 0
+	passes(100*time.Second, late)
+	if !late.connected {
+		t.Fatal("a call that is answered after a quarter of a minute is not connected")
+	}
+	late.left = bytesOf(1, 100_000)
+	w.until("the data", func() bool { return len(w.sides[1].conns) == 1 && len(w.sides[1].conns[0].got) == 100_000 })
+}
+
 // TestListenersThatCannotListenSayWhy: so do listeners.
 func TestListenersThatCannotListenSayWhy(t *testing.T) {
 	w := newWorld(t, 1, false, tcp.Limits{Listeners: 2})

@@ -515,7 +515,7 @@ enum vnic_admin_op {
 	VNIC_ADMIN_OP_QUERY_QP = 10, /* returns state and attributes of a QP. */
 	VNIC_ADMIN_OP_DESTROY_QP = 11, /* disconnects and destroys a QP; outstanding work gets no completion. */
 	VNIC_ADMIN_OP_CM_LISTEN = 12, /* asks for connection requests to a service of this function. */
-	VNIC_ADMIN_OP_CM_UNLISTEN = 13, /* stops listening; requests not yet answered are rejected. */
+	VNIC_ADMIN_OP_CM_UNLISTEN = 13, /* stops listening; requests that the driver was told of stay, for CMAccept or CMReject. */
 	VNIC_ADMIN_OP_CM_CONNECT = 14, /* connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one. */
 	VNIC_ADMIN_OP_CM_ACCEPT = 15, /* accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one. */
 	VNIC_ADMIN_OP_CM_REJECT = 16, /* rejects a connection request. */

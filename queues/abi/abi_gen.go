@@ -1222,7 +1222,7 @@ const (
 	AdminOpQueryQP        AdminOp = 10 // returns state and attributes of a QP.
 	AdminOpDestroyQP      AdminOp = 11 // disconnects and destroys a QP; outstanding work gets no completion.
 	AdminOpCMListen       AdminOp = 12 // asks for connection requests to a service of this function.
-	AdminOpCMUnlisten     AdminOp = 13 // stops listening; requests not yet answered are rejected.
+	AdminOpCMUnlisten     AdminOp = 13 // stops listening; requests that the driver was told of stay, for CMAccept or CMReject.
 	AdminOpCMConnect      AdminOp = 14 // connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.
 	AdminOpCMAccept       AdminOp = 15 // accepts a connection request with a QP in state INIT; an Established event follows, or an Unreachable or Disconnected one.
 	AdminOpCMReject       AdminOp = 16 // rejects a connection request.

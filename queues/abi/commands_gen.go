@@ -91,7 +91,8 @@ type VerbsHandler interface {
 type ConnectionHandler interface {
 	// CMListen asks for connection requests to a service of this function.
 	CMListen(service uint64) Status
-	// CMUnlisten stops listening; requests not yet answered are rejected.
+	// CMUnlisten stops listening; requests that the driver was told of stay, for CMAccept or
+	// CMReject.
 	CMUnlisten(service uint64) Status
 	// CMConnect connects a QP in state INIT; an Established event follows, or a Rejected,
 	// Unreachable or Disconnected one.

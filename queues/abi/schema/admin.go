@@ -35,7 +35,7 @@ var commands = []Command{
 		Name: "CMListen", Code: 12, Group: "Connection", Params: "CMListen", Doc: "asks for connection requests to a service of this function.", Errors: "AddressInUse, NoResources",
 		Breaks: []Breach{{"Denied", 911}},
 	},
-	{Name: "CMUnlisten", Code: 13, Group: "Connection", Params: "CMUnlisten", Doc: "stops listening; requests not yet answered are rejected.", Errors: "NotFound"},
+	{Name: "CMUnlisten", Code: 13, Group: "Connection", Params: "CMUnlisten", Doc: "stops listening; requests that the driver was told of stay, for CMAccept or CMReject.", Errors: "NotFound"},
 	{
 		Name: "CMConnect", Code: 14, Group: "Connection", Params: "CMConnect", Result: "CMConnectResult", Doc: "connects a QP in state INIT; an Established event follows, or a Rejected, Unreachable or Disconnected one.", Errors: "NotFound (QP), BadState, Busy (256 events wait to be taken), AddressInUse (SrcPort), NoResources, Unreachable (no route to the GID), MemoryFault",
 		Needs:  []Need{{Feature: "IWARP", Field: "SrcPort"}},
