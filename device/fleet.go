@@ -160,16 +160,13 @@ func (f *fleet) apply(v *directory.View) {
 			self.Leaving = append(self.Leaving, directory.Address{Tenant: o.Tenant, Addr: a})
 		}
 	}
-	for _, gone := range gone {
-		if err := f.api.GiveUp(gone.Name); err != nil {
-			problems[gone.Name] = fmt.Sprintf("it was moved to another host and is not given up: %v", err)
+	for _, moved := range gone {
+		if err := f.api.GiveUp(moved.Name); err != nil {
+			problems[moved.Name] = fmt.Sprintf("it was moved to another host and is not given up: %v", err)
 			continue
 		}
-		f.log.Info("directory: a function was moved to another host", "function", gone.Name)
-		self.Functions = slices.DeleteFunc(slices.Clone(self.Functions), func(o directory.Function) bool { return o.Name == gone.Name })
-		self.Held = slices.DeleteFunc(slices.Clone(self.Held), func(a directory.Address) bool {
-			return a.Tenant == gone.Tenant && slices.Contains(gone.Addresses, a.Addr)
-		})
+		f.log.Info("directory: a function was moved to another host", "function", moved.Name)
+		self.GiveUp(&moved)
 	}
 	peers, refused := v.Peers(&self)
 	left, err := f.api.Follow(peers)

@@ -3,6 +3,7 @@ package directory
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -15,9 +16,10 @@ func (n *nic) follow(cannot bool) {
 	view := n.session.View
 	self := &Self{Name: n.name, Functions: n.record.Functions}
 	before := Encode(n.record)
-	for _, f := range view.Moved(self) {
-		n.record.Functions = slices.DeleteFunc(slices.Clone(n.record.Functions), func(o Function) bool { return o.Name == f.Name })
+	for _, moved := range view.Moved(self) {
+		self.GiveUp(&moved)
 	}
+	n.record.Functions = self.Functions
 	problems := map[string]string{}
 	for _, t := range view.Taken(self) {
 		if cannot {
@@ -168,5 +170,70 @@ func TestAHostIsAPeerBeforeItHasWhatMovesToIt(t *testing.T) {
 	peers, refused = v.Peers(a)
 	if len(peers) != 2 || peers[0].Name != "b" || len(peers[0].Functions) != 0 || slices.ContainsFunc(refused, func(r Refusal) bool { return r.Host == "b" }) {
 		t.Errorf("a: %+v, %v", peers, refused)
+	}
+}
+
+// TestAHostGivesUpNothingButWhatHasMoved: it has its other functions still, of the same tenant and with the same
+// address in others, and so the peers that it has them with.
+func TestAHostGivesUpNothingButWhatHasMoved(t *testing.T) {
+	for _, seed := range seeds(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		v, self := NewView(testPrefix), &Self{Name: "a"}
+		for tenant := range uint32(3) { // each has another host
+			g := Grant{Allow: []Allowed{{Tenant: tenant + 1, Addresses: []netip.Addr{addressOf(100)}}}}
+			h := Host{Underlay: fmt.Sprintf("10.9.0.%d:1000", tenant+2), CM: "10.9.0.1:7471"}
+			for key, value := range map[string]any{GrantKey(testPrefix, fmt.Sprint("t", tenant+1)): g, HostKey(testPrefix, fmt.Sprint("t", tenant+1)): h} {
+				v.Apply(0, Record{Key: key, Value: []byte(Encode(value)), Created: 1, Modified: 1})
+			}
+		}
+		for i := range 1 + rng.IntN(5) {
+			f := Function{Name: fmt.Sprint("pf0.vf", i+1), Tenant: uint32(1 + rng.IntN(3))}
+			for range 1 + rng.IntN(2) {
+				at := Address{f.Tenant, addressOf(rng.IntN(4))}
+				if !slices.Contains(self.Held, at) {
+					f.Addresses, self.Held = append(f.Addresses, at.Addr), append(self.Held, at)
+				}
+			}
+			if len(f.Addresses) > 0 {
+				self.Functions = append(self.Functions, f)
+			}
+		}
+		functions, held := slices.Clone(self.Functions), slices.Clone(self.Held)
+		before := *self
+		gone := rng.IntN(len(functions))
+		self.GiveUp(&functions[gone])
+
+		var rest []Function
+		var addresses []Address
+		var peers []string
+		for i, f := range functions {
+			if i == gone {
+				continue
+			}
+			rest = append(rest, f)
+			for _, a := range f.Addresses {
+				addresses = append(addresses, Address{f.Tenant, a})
+			}
+			if name := fmt.Sprint("t", f.Tenant); !slices.Contains(peers, name) {
+				peers = append(peers, name)
+			}
+		}
+		same := func(a, b Function) bool {
+			return a.Name == b.Name && a.Tenant == b.Tenant && slices.Equal(a.Addresses, b.Addresses)
+		}
+		if !slices.EqualFunc(self.Functions, rest, same) || !slices.Equal(self.Held, addresses) {
+			t.Errorf("seed %d: of %+v it gave up %s and has %+v with %v", seed, functions, functions[gone].Name, self.Functions, self.Held)
+		}
+		if !slices.EqualFunc(before.Functions, functions, same) || !slices.Equal(before.Held, held) {
+			t.Errorf("seed %d: the lists of before changed", seed)
+		}
+		var has []string
+		list, _ := v.Peers(self)
+		for _, p := range list {
+			has = append(has, p.Name)
+		}
+		if slices.Sort(peers); !slices.Equal(has, peers) {
+			t.Errorf("seed %d: its peers are %v, want %v", seed, has, peers)
+		}
 	}
 }

@@ -20,6 +20,13 @@ func (s *Self) has(a Address) bool {
 	return slices.ContainsFunc(s.Functions, func(f Function) bool { return f.Tenant == a.Tenant && slices.Contains(f.Addresses, a.Addr) })
 }
 
+// GiveUp takes a function that was moved to another host out of what a NIC is, with its addresses. Lists that others
+// have, too, stay as they are.
+func (s *Self) GiveUp(moved *Function) {
+	s.Functions = slices.DeleteFunc(slices.Clone(s.Functions), func(f Function) bool { return f.Name == moved.Name })
+	s.Held = slices.DeleteFunc(slices.Clone(s.Held), func(a Address) bool { return a.Tenant == moved.Tenant && slices.Contains(moved.Addresses, a.Addr) })
+}
+
 // Peers returns the peers of a NIC: the hosts that share a tenant with it, each with its addresses
 // there. A tenant is a host's if it has an address in it, is granted one by name, or a function of it
 // moves there; so a host has its links before it has the function. What is refused of any host is in the
