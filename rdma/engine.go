@@ -36,7 +36,7 @@ type Engine struct {
 	sched  scheduler
 	shared verbs.Shared
 
-	secrets *rand.ChaCha8 // of functions' keys; nil: keys are numbered
+	secrets *rand.ChaCha8 // of functions' keys and first queue pairs; nil: both are numbered from the lowest
 
 	functions []*Function
 	closed    Stats // counters of closed functions
@@ -75,7 +75,8 @@ func NewEngine(cfg Config) *Engine {
 	return e
 }
 
-// UseSecret makes the keys of functions made from now on unpredictable. Nobody else may know seed.
+// UseSecret makes the keys of functions made from now on unpredictable, and their queue pairs' numbers begin
+// anywhere. Nobody else may know seed.
 func (e *Engine) UseSecret(seed [32]byte) {
 	e.secrets = rand.NewChaCha8(seed)
 	for _, s := range e.Streams() {
@@ -102,7 +103,9 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits,
 	f.destinations.links = f.Links
 	f.Init(&e.shared, mem, limits, out, &f.sched, &f.destinations)
 	if e.secrets != nil {
-		f.Regions.UseSecret(func() uint64 { return e.cfg.Tape.Number(tape.Random, e.secrets.Uint64()) })
+		random := func() uint64 { return e.cfg.Tape.Number(tape.Random, e.secrets.Uint64()) }
+		f.Regions.UseSecret(random)
+		f.QPs.StartAt(random())
 	}
 	e.functions = append(e.functions, f)
 	return f

@@ -50,6 +50,31 @@ func TestClosedFunctionsAreCountedOnce(t *testing.T) {
 	}
 }
 
+// TestAFunctionThatComesAgainNumbersItsQueuePairsAnew: the peers' kernels know the queue pairs of before, and would
+// take a new one with such a number for one of them. So it is after a reset, and at the NIC to which it has moved.
+func TestAFunctionThatComesAgainNumbersItsQueuePairsAnew(t *testing.T) {
+	seen := map[uint32]bool{}
+	for nic := range 4 {
+		e := NewEngine(Config{})
+		e.UseSecret([32]byte{byte(nic)})
+		for range 4 {
+			f := e.NewFunction(1, nil, verbs.Limits{}.WithDefaults(), nil)
+			domain, st := f.OpenXRCD()
+			if st != abi.StatusOK {
+				t.Fatal(st)
+			}
+			for range 4 {
+				n, st := f.CreateQP(&abi.CreateQP{Type: abi.QPTypeXRCRecv, XRCDN: domain})
+				if st != abi.StatusOK || seen[n] {
+					t.Errorf("%v, number %#x, after %v", st, n, seen)
+				}
+				seen[n] = true
+			}
+			f.Close(0)
+		}
+	}
+}
+
 // ways makes destinations that record how they are used.
 type ways struct{ made []*way }
 

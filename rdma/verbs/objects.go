@@ -193,13 +193,16 @@ func powerOfTwo(n int) int { return 1 << (bits.Len(uint(n)) - 1) }
 // refused and does not name the next object in the slot. Free slots are reused oldest first, which
 // keeps an old number invalid for as long as possible.
 type Table[T any] struct {
-	slots    []slot[T]
-	free     []uint32 // queue of free slots, oldest at freeHead
+	slots    []slot[T] // the slot of the first, the next one, and so on
+	first    uint32
+	free     []uint32 // queue of free slots' places in slots, oldest at freeHead
 	freeHead int
 	inUse    int
 	limit    int
+	skipped  int // of slots: reserved numbers
 	slotBits uint
-	low      uint32 // first slot used; slots below are reserved numbers
+	low      uint32 // slots below are reserved numbers
+	fresh    uint8  // generation of a slot that was not used yet
 }
 
 type slot[T any] struct {
@@ -209,9 +212,24 @@ type slot[T any] struct {
 
 // NewTable makes a table of at most limit objects, whose numbers have slotBits+8 bits.
 func NewTable[T any](limit int, slotBits uint, low uint32) Table[T] {
-	t := Table[T]{slotBits: slotBits, low: low}
+	t := Table[T]{slotBits: slotBits, low: low, first: low}
 	t.SetLimit(limit)
 	return t
+}
+
+// StartAt makes the numbers of an empty table begin at random rather than at the lowest.
+func (t *Table[T]) StartAt(random uint64) {
+	t.first, t.fresh = uint32(random)&t.mask(), uint8(random>>32)
+}
+
+func (t *Table[T]) mask() uint32 { return 1<<t.slotBits - 1 }
+
+// place returns where a number's slot is in slots, or would be.
+func (t *Table[T]) place(number uint32) uint32 { return (number - t.first) & t.mask() }
+
+// number returns the number of what is in a slot.
+func (t *Table[T]) number(place uint32) uint32 {
+	return uint32(t.slots[place].generation)<<t.slotBits | (place+t.first)&t.mask()
 }
 
 // SetLimit changes the limit. Objects above it stay.
@@ -223,9 +241,8 @@ func (t *Table[T]) Add(object *T) (number uint32, ok bool) {
 		return 0, false
 	}
 	var i uint32
-	if len(t.slots) < t.limit {
-		i = uint32(len(t.slots))
-		t.slots = append(t.slots, slot[T]{})
+	if len(t.slots) < t.limit+t.skipped {
+		i = t.grow()
 	} else {
 		i = t.free[t.freeHead]
 		t.freeHead++
@@ -236,13 +253,25 @@ func (t *Table[T]) Add(object *T) (number uint32, ok bool) {
 	}
 	t.slots[i].object = object
 	t.inUse++
-	return uint32(t.slots[i].generation)<<t.slotBits | (i + t.low), true
+	return t.number(i), true
+}
+
+// grow adds a slot and returns its place.
+func (t *Table[T]) grow() uint32 {
+	for {
+		i := uint32(len(t.slots))
+		t.slots = append(t.slots, slot[T]{generation: t.fresh})
+		if (i+t.first)&t.mask() >= t.low {
+			return i
+		}
+		t.skipped++
+	}
 }
 
 // Get returns the object with that number, nil if there is none or the number belonged to an
 // earlier object.
 func (t *Table[T]) Get(number uint32) *T {
-	i := number&(1<<t.slotBits-1) - t.low
+	i := t.place(number)
 	if i >= uint32(len(t.slots)) || uint32(t.slots[i].generation) != number>>t.slotBits {
 		return nil
 	}
@@ -251,7 +280,7 @@ func (t *Table[T]) Get(number uint32) *T {
 
 // At returns the object in the slot of number, regardless of the generation.
 func (t *Table[T]) At(number uint32) *T {
-	i := number&(1<<t.slotBits-1) - t.low
+	i := t.place(number)
 	if i >= uint32(len(t.slots)) {
 		return nil
 	}
@@ -261,14 +290,14 @@ func (t *Table[T]) At(number uint32) *T {
 // Replace puts object into the slot of number, which is in use, with the given generation, and
 // returns its new number.
 func (t *Table[T]) Replace(number uint32, object *T, generation uint8) uint32 {
-	i := number&(1<<t.slotBits-1) - t.low
+	i := t.place(number)
 	t.slots[i] = slot[T]{object: object, generation: generation}
-	return uint32(generation)<<t.slotBits | (i + t.low)
+	return t.number(i)
 }
 
 // Remove deletes the object with that number, which must exist.
 func (t *Table[T]) Remove(number uint32) {
-	i := number&(1<<t.slotBits-1) - t.low
+	i := t.place(number)
 	t.slots[i].object = nil
 	t.slots[i].generation++
 	t.free = append(t.free, i)

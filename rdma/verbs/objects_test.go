@@ -16,14 +16,23 @@ func TestTableBehavesLikeAMap(t *testing.T) {
 		slotBits, low = 4, 3
 		room          = 1<<slotBits - low // more slots there are not, whatever the limit
 	)
-	for _, limit := range []int{1, 2, 7, room - 1, room, room + 1, 1000} {
-		rng := rand.New(rand.NewPCG(uint64(limit), 12))
+	for n := range 100 {
+		limit := []int{1, 2, 7, room - 1, room, room + 1, 1000}[n%7]
+		rng := rand.New(rand.NewPCG(uint64(n), 12))
 		table := NewTable[int](limit, slotBits, low)
+		first := uint32(low)
+		if n >= 7 {
+			at := rng.Uint64()
+			first = uint32(at)
+			table.StartAt(at)
+		}
 		limit = min(limit, room)
 		live, gone := map[uint32]*int{}, map[uint32]bool{}
 		var fresh, free []uint32 // slots never used, and slots given back, the oldest first
-		for slot := range uint32(limit) {
-			fresh = append(fresh, slot+low)
+		for slot := first; len(fresh) < limit; slot++ {
+			if slot %= 1 << slotBits; slot >= low {
+				fresh = append(fresh, slot)
+			}
 		}
 		next := func() (slot uint32) {
 			from := &fresh
@@ -112,6 +121,22 @@ func TestALowerLimitKeepsObjects(t *testing.T) {
 	}
 	if !table.Full() || table.InUse() != 6 {
 		t.Errorf("%d of 6 in use", table.InUse())
+	}
+}
+
+// TestNumbersThatBeginAtRandomAreOthers: the numbers of two tables that begin at random differ, also those of
+// their first objects.
+func TestNumbersThatBeginAtRandomAreOthers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	seen := map[uint32]int{}
+	for range 1000 {
+		table := NewTable[int](256, 16, 2)
+		table.StartAt(rng.Uint64())
+		n, _ := table.Add(new(int))
+		seen[n]++
+	}
+	if len(seen) < 998 {
+		t.Errorf("1000 tables begin with %d numbers", len(seen))
 	}
 }
 

@@ -23,6 +23,12 @@ type QPs struct {
 	gsi     *QP // has number 1
 }
 
+// StartAt makes the numbers of queue pairs begin at random. A peer's kernel knows its connections by the
+// function's GUID and the number of the queue pair there. If numbers began anew after a reset, or at the NIC to
+// which the function has moved, it would take a new connection for one that it still has, and refuse it: Linux
+// with IB_CM_REJ_STALE_CONN.
+func (t *QPs) StartAt(random uint64) { t.table.StartAt(random) }
+
 // QP returns the queue pair with number qpn, nil if there is none.
 func (t *QPs) QP(qpn uint32) *QP {
 	if qpn == gsiNumber {
@@ -229,6 +235,10 @@ func (t *QPs) CreateQP(c *abi.CreateQP) (qpn uint32, st abi.Status) {
 		q.number, t.gsi = gsiNumber, q
 	} else {
 		q.number, _ = t.table.Add(q)
+		if q.number == abi.GroupQPN { // means something else
+			t.table.Remove(q.number)
+			q.number, _ = t.table.Add(q)
+		}
 	}
 	shares := half{
 		owner: t.owner, shared: t.shared, regions: t.regions, number: q.number, typ: q.typ, pd: q.pd, windows: &q.windows, attr: &q.attr,

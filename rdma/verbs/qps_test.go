@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -164,4 +165,21 @@ func TestObjectsInUseCannotBeDestroyed(t *testing.T) {
 	}
 	busy(abi.StatusOK)
 	busy(abi.StatusNotFound)
+}
+
+// TestNoQueuePairHasTheNumberOfGroups: wherever the numbers begin, a queue pair's has 24 bits, and is none that
+// means something else.
+func TestNoQueuePairHasTheNumberOfGroups(t *testing.T) {
+	g := newGuest(t, Limits{})
+	g.StartAt(0xff<<32 | 0xfffe)
+	var got []uint32
+	for range 3 {
+		q := g.newRC(nil)
+		if got = append(got, q.number); g.QP(q.number) == nil {
+			t.Errorf("no queue pair has number %#x", q.number)
+		}
+	}
+	if want := []uint32{0xfffffe, 0xff0002, 0xff0003}; !slices.Equal(got, want) {
+		t.Errorf("numbers %#x, want %#x", got, want)
+	}
 }
