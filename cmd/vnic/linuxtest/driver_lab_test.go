@@ -284,9 +284,10 @@ func (s *shell) must(command string) string {
 // eventually repeats a command until it succeeds.
 func (s *shell) eventually(command string) {
 	s.t.Helper()
-	said, status := s.run(fmt.Sprintf("for i in $(seq 600); do %s && break; sleep 0.1; done >/dev/null 2>&1; %s", command, command))
+	limit := slowly(vnictest.Limit)
+	said, status := s.runFor(limit, fmt.Sprintf("end=$((SECONDS+%d)); until { %s; } || [ $SECONDS -ge $end ]; do sleep 0.1; done >/dev/null 2>&1; %s", int(limit.Seconds()), command, command))
 	if status != 0 {
-		s.t.Fatalf("%s: exit status %d of %s, for a minute:\n%s\n%s", s.name, status, command, said, s.kernel())
+		s.t.Fatalf("%s: exit status %d of %s, for %v:\n%s\n%s", s.name, status, command, limit, said, s.kernel())
 	}
 }
 

@@ -76,9 +76,7 @@ func (l *driverLab) served(t testing.TB, server, client string) (said string, st
 	t.Helper()
 	a, b := l.guests[0], l.guests[1]
 	a.t, b.t = t, t
-	// The server is no job of this shell, which would report its end in the output of a later
-	// command.
-	serve := fmt.Sprintf("rm -f /tmp/rc; ( (%s >/tmp/server 2>&1; echo $? >/tmp/rc) & ); sleep 0.3", bounded(server))
+	serve := serve(server) + "; sleep 0.3"
 	b.must(serve)
 	for end := time.Now().Add(slowly(vnictest.Limit)); ; {
 		before := said
@@ -95,6 +93,12 @@ func (l *driverLab) served(t testing.TB, server, client string) (said string, st
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
+}
+
+// serve returns the command that starts a server, which evidence and serverStatus look for. It is no job of
+// the shell, which would report its end in the output of a later command.
+func serve(server string) string {
+	return fmt.Sprintf("rm -f /tmp/rc; ( (%s >/tmp/server 2>&1; echo $? >/tmp/rc) & )", bounded(server))
 }
 
 // tooEarly matches what perftest -R says if its second connection arrives before the server listens for
@@ -150,7 +154,10 @@ func (l *driverLab) evidence(t testing.TB) string {
 		}
 	}
 	for _, g := range l.guests {
-		said, _ := g.run("for p in $(pgrep -d, -f /root/bounded | xargs -r pgrep -P); do head /proc/$p/task/*/{comm,wchan,stack}; done; rdma res show qp; dmesg | tail -n 60")
+		if g == nil {
+			continue
+		}
+		said, _ := g.run("for p in $(pgrep -d, -f /root/bounded | xargs -r pgrep -P); do head /proc/$p/task/*/{comm,wchan,stack}; done; rdma res show qp; rdma res show cm_id; dmesg | tail -n 60")
 		part(g.name, said)
 	}
 	rc := l.serverStatus()
