@@ -151,7 +151,7 @@ func (t *captures) falcon(dir capture.Direction, now falcon.Time, c *conn.Slot, 
 	}
 	comment := "no connection of this NIC"
 	if c != nil {
-		comment = explain(c, ulpPacket(falconPacket), dir == captureOut)
+		comment = explain(c, wire.Payload(falconPacket), dir == captureOut)
 	}
 	t.put(capture.Clear, dir, now, packet, comment)
 }
@@ -179,20 +179,6 @@ func explain(c *conn.Slot, rdmaPacket []byte, out bool) string {
 		text += " " + whose
 	}
 	return text
-}
-
-// ulpPacket returns the payload of a Falcon packet, nil if it has none.
-func ulpPacket(b []byte) (payload []byte) {
-	kind, _ := wire.Peek(b)
-	switch kind {
-	case wire.TypePushData:
-		_, payload, _ = wire.ParsePushData(b)
-	case wire.TypePullRequest:
-		_, payload, _ = wire.ParsePullRequest(b)
-	case wire.TypePullData:
-		_, payload, _ = wire.ParsePullData(b)
-	}
-	return payload
 }
 
 // maxCaptures is the most captures at one time.

@@ -5,8 +5,9 @@ import (
 	"github.com/falcon-vnic/vnic/device/handover"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/rdma"
-	"github.com/falcon-vnic/vnic/rdma/rof/wire"
+	rdmawire "github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
 // The payload of a packet is what nothing in the shard decides by. A tape may leave it out
@@ -14,9 +15,8 @@ import (
 
 // falconHead returns the length of a Falcon packet's headers and of RDMA's behind them.
 func falconHead(packet []byte) int {
-	ulp := ulpPacket(packet)
-	var h wire.Headers
-	if n, err := h.Parse(ulp); err == nil {
+	ulp := wire.Payload(packet)
+	if n, err := rdmawire.Length(ulp); err == nil {
 		return len(packet) - len(ulp) + n
 	}
 	return len(packet)

@@ -7,6 +7,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/underlay"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/credit"
+	"github.com/falcon-vnic/vnic/falcon/wire"
 	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/rdma/trace"
 )
@@ -140,7 +141,7 @@ func (s *sender) wrap(now falcon.Time, c *conn.Slot, b []byte, n int) (at, seale
 func (s *sender) sendLocal(now falcon.Time, c *conn.Slot, packet []byte) {
 	if s.capture.wantClear {
 		whole := append(c.Inner.Append(nil, len(packet)), packet...)
-		s.capture.local(now, c, whole, ulpPacket(packet))
+		s.capture.local(now, c, whole, wire.Payload(packet))
 	}
 	if s.others.carry(now, c.Owner.ID, c.Conn.RemoteCID(), packet) {
 		s.counters.localPackets++

@@ -42,6 +42,26 @@ func (p *PushData) Parse(b []byte) (payload []byte, d Drop) {
 	return payload, DropNone
 }
 
+// Payload returns the payload of Push Data, a Pull Request or Pull Data without decoding its header; nil: b is none of
+// them, or would not be decoded.
+func Payload(b []byte) []byte {
+	t, d := Peek(b)
+	n := 0
+	switch t {
+	case TypePushData:
+		n = PushDataLen
+	case TypePullRequest:
+		n = PullRequestLen
+	case TypePullData:
+		n = PullDataLen
+	}
+	if d != DropNone || n == 0 || len(b) < n || !Protocol(b[7]>>5).Valid() ||
+		t == TypePushData && len(b)-n != int(binary.BigEndian.Uint16(b[26:])) {
+		return nil
+	}
+	return b[n:]
+}
+
 // PullRequest is the header of a Pull Request (Falcon §7.3); the ULP headers follow.
 //
 //	word 6  Reserved 16 | Request Length 16

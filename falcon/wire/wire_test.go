@@ -321,6 +321,9 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, payload, d := parsePacket(b)
+		if again := Payload(b); !bytes.Equal(again, payload) || (again == nil) != (payload == nil) {
+			t.Fatalf("payload %x alone, %x with its header", again, payload)
+		}
 		if d != DropNone {
 			return
 		}

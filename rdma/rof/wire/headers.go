@@ -83,6 +83,23 @@ func (h *Headers) Append(b []byte) []byte {
 	return h.Extended.Append(h.RBTH.Append(b), Opcodes[h.RBTH.Opcode].Headers, number24Shift)
 }
 
+// Length returns what Parse returns, and decodes nothing.
+func Length(b []byte) (n int, err error) {
+	if len(b) < RBTHLen {
+		return 0, ib.ErrShort
+	}
+	if b[0]>>4 != Version {
+		return 0, ib.ErrVersion
+	}
+	switch n = Opcodes[b[3]].Len; {
+	case n == 0:
+		return 0, ib.ErrOpcode
+	case len(b) < n:
+		return 0, ib.ErrShort
+	}
+	return n, nil
+}
+
 // Parse decodes the headers at the start of b into h and returns their length in bytes. The error
 // is ib.ErrShort, ib.ErrVersion or ib.ErrOpcode. With an error, h.RBTH is valid only for
 // ib.ErrOpcode and for an ib.ErrShort after the base header.

@@ -166,6 +166,9 @@ func FuzzHeaders(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var h Headers
 		n, err := h.Parse(b)
+		if k, is := Length(b); k != n || is != err {
+			t.Fatalf("length %d, %v, decoded %d, %v", k, is, n, err)
+		}
 		if err != nil {
 			return
 		}
