@@ -16,7 +16,7 @@ import (
 )
 
 // magic begins a file; its last byte is the version of the format.
-var magic = []byte("vnicrec\x03")
+var magic = []byte("vnicrec\x04")
 
 // Header describes a recording.
 type Header struct {

@@ -397,18 +397,40 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Out sums bytes that go out.
 func (t *Tape) Out(c Class, b []byte) {
 	if t.Active() {
-		t.sums[c] = crc32.Update(t.sums[c], castagnoli, b)
+		t.sums[c] = sum(t.sums[c], b)
 	}
 }
 
 // OutUint sums a number that goes out.
 func (t *Tape) OutUint(c Class, v uint64) {
-	if !t.Active() {
-		return
+	if t.Active() {
+		t.sums[c] = mix(t.sums[c], v)
 	}
-	s := uint64(t.sums[c])
-	v = (v ^ s ^ s<<32) * 0x9e3779b97f4a7c15 // Fibonacci hashing: it is no more than a check
-	t.sums[c] = uint32(v>>32) ^ uint32(v)
+}
+
+// mix adds a number to a sum, by Fibonacci hashing: it is no more than a check.
+func mix(s uint32, v uint64) uint32 {
+	v = (v ^ uint64(s) ^ uint64(s)<<32) * 0x9e3779b97f4a7c15
+	return uint32(v>>32) ^ uint32(v)
+}
+
+// longSum is the number of bytes from which a CRC is faster than mix: it costs a call, and less for each byte.
+const longSum = 256
+
+// sum adds bytes to a sum. The last number has their length, too, so that zeros at the end count.
+func sum(s uint32, b []byte) uint32 {
+	n := uint64(len(b))
+	if n >= longSum {
+		return mix(s, uint64(crc32.Checksum(b, castagnoli))|n<<32)
+	}
+	for ; len(b) >= 8; b = b[8:] {
+		s = mix(s, binary.LittleEndian.Uint64(b))
+	}
+	last := n << 56
+	for i, v := range b {
+		last |= uint64(v) << (8 * i)
+	}
+	return mix(s, last)
 }
 
 // OutValue sums a value that goes out, which is rare.
