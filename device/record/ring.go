@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,17 +19,19 @@ import (
 )
 
 // Ring keeps the last of what the shards of a NIC recorded, in memory that can outlive the process: of
-// a worker that has ended somehow, its supervisor saves it. After each Step a shard copies what was in
-// it to its part of the memory; the oldest Steps make room. As long as none had to, what is saved is
+// a worker that has ended somehow, its supervisor saves it. After some Steps a shard copies what was in
+// them to its part of the memory; the oldest Steps make room. As long as none had to, what is saved is
 // the whole recording.
 //
 //	ringHead │ header in JSON │ part of shard 0 │ part of shard 1 │ …
-//	part: tail, head (8 bytes each) │ what the tape writes now, up to zeros │ bytes, in which entries of 4 bytes
-//	      of length and their content go round; tail and head count all bytes that ever were there
+//	part: tail, head, base, whole (8 bytes each) │ the tape's buffer │ bytes, in which entries of 4 bytes of length
+//	      and their content go round; tail and head count all bytes that ever were there
+//	buffer: whole bytes of Steps that came to their end │ what the tape writes now, up to zeros
 //
 // A process may end at any instruction. So head moves when an entry is there, and tail before its
-// bytes are written over. What it did in the Step in which it ended, perhaps in a loop without an end, is in the tape's
-// buffer, which is in this memory, too. Whatever is left of the Step before is cleared.
+// bytes are written over. What is not in an entry yet, to the Step in which the process ended, perhaps in a loop without
+// an end, is in the tape's buffer. It follows what ends at base: where head is another, the buffer is in an entry already,
+// and is being cleared.
 type Ring struct {
 	file   *os.File
 	mem    []byte
@@ -42,15 +45,21 @@ type ringPart struct {
 	mu         sync.Mutex // held while an entry is written, or some are copied
 	mem        []byte
 	open       []byte // the tape's buffer, in mem
+	batch      int    // bytes in it after which they become an entry
 	tail, head uint64
+	whole      atomic.Uint64 // as in mem, for this process
 }
 
 const (
-	ringMagic  = "vnicring"
-	ringHead   = 24 // the magic, the length of the header, and the size of a part (8 bytes each)
-	partHead   = 16
+	ringMagic  = "vnicrng\x04" // as the version of the format
+	ringHead   = 24            // the magic, the length of the header, and the size of a part (8 bytes each)
+	partHead   = 32
 	entryHead  = 4
 	ringBuffer = 1 << 20 // room for what is in a Step; of one with more, the beginning is there
+
+	// An entry has at least so many bytes: fewer, and most of what a Step costs is to make one; more, and they leave the
+	// processor's nearest cache before they are copied.
+	ringBatch = 8 << 10
 )
 
 // NewRing begins a recording in memory, of c.Limit bytes.
@@ -83,6 +92,7 @@ func NewRing(c Config, h Header) (*Ring, error) {
 		p := &r.parts[i]
 		p.mem = r.mem[from+size*int64(i):][:size:size]
 		p.open = p.mem[partHead:][:ringBuffer:ringBuffer]
+		p.batch = min(ringBatch, len(p.data())/16)
 		r.tapes = append(r.tapes, tape.Record(1, c.Keep, p.take))
 	}
 	return r, nil
@@ -97,35 +107,42 @@ func (r *Ring) File() *os.File { return r.file }
 // Close frees the memory. The threads of the shards have ended.
 func (r *Ring) Close() error { return errors.Join(unix.Munmap(r.mem), r.file.Close()) }
 
-// take copies a tape's buffer to the memory and returns it empty. It never waits: while somebody copies entries, the
-// tape keeps what it has until the next Step.
+// take is called after each Step. Once there is enough in a tape's buffer, it copies that to the memory and returns the
+// buffer empty. It never waits: while somebody copies entries, the tape keeps what it has until a later Step.
 func (p *ringPart) take(b []byte) []byte {
 	if b == nil {
 		return p.open[:0]
 	}
-	if !p.mu.TryLock() {
+	if len(b) < p.batch || !p.mu.TryLock() {
+		p.ends(len(b))
 		return b
 	}
 	defer p.mu.Unlock()
-	defer clear(p.open[:min(len(b), ringBuffer)])
 	size, need := uint64(len(p.data())), uint64(entryHead+len(b))
-	for p.head-p.tail+need > size {
-		if p.tail == p.head {
-			return p.open[:0] // it is larger than all the memory: what follows says that it is missing
-		}
+	for p.tail < p.head && p.head-p.tail+need > size {
 		var n [entryHead]byte
 		p.read(p.tail, n[:])
 		p.tail += entryHead + uint64(binary.LittleEndian.Uint32(n[:]))
 	}
 	binary.LittleEndian.PutUint64(p.mem, p.tail)
-	var n [entryHead]byte
-	binary.LittleEndian.PutUint32(n[:], uint32(len(b)))
-	p.write(p.head, n[:])
-	p.write(p.head+entryHead, b)
-	p.head += need
-	p.open[0] = 0 // or it would be there twice
-	binary.LittleEndian.PutUint64(p.mem[8:], p.head)
+	if need <= size { // if not, what follows says that it is missing
+		var n [entryHead]byte
+		binary.LittleEndian.PutUint32(n[:], uint32(len(b)))
+		p.write(p.head, n[:])
+		p.write(p.head+entryHead, b)
+		p.head += need
+		binary.LittleEndian.PutUint64(p.mem[8:], p.head)
+	}
+	p.ends(0)
+	clear(p.open[:min(len(b), ringBuffer)])
+	binary.LittleEndian.PutUint64(p.mem[16:], p.head)
 	return p.open[:0]
+}
+
+// ends says where in the buffer the last Step ends that came to its end.
+func (p *ringPart) ends(at int) {
+	binary.LittleEndian.PutUint64(p.mem[24:], uint64(at))
+	p.whole.Store(uint64(at))
 }
 
 // data is where the entries go round.
@@ -146,7 +163,7 @@ func (p *ringPart) read(at uint64, b []byte) {
 // WriteTo writes the recording as it is now, as a file has it.
 func (r *Ring) WriteTo(w io.Writer) (size int64, err error) {
 	part := int64(len(r.parts[0].mem))
-	return writeRing(w, &r.header, r.file, int64(len(r.mem)), part, func(shard int) sync.Locker { return &r.parts[shard].mu }, false)
+	return writeRing(w, &r.header, r.file, int64(len(r.mem)), part, r.parts)
 }
 
 // Save saves the recording as it is now in a new file.
@@ -169,12 +186,9 @@ func Rescue(memory *os.File, limit int64, path string) (size int64, err error) {
 		return 0, err
 	}
 	return save(path, func(w io.Writer) (int64, error) {
-		return writeRing(w, h, memory, st.Size(), part, noLock, true)
+		return writeRing(w, h, memory, st.Size(), part, nil)
 	})
 }
-
-// noLock locks nothing: nobody writes any more.
-func noLock(int) sync.Locker { return &sync.Mutex{} }
 
 var errNoRing = errors.New("the memory of the recorder is damaged")
 
@@ -195,16 +209,18 @@ func ringHeader(memory io.ReaderAt, all int64) (h *Header, part int64, err error
 	return h, part, nil
 }
 
-// writeRing writes a file of a recording in memory of so many bytes in all. lock returns what keeps a part
-// from being written meanwhile. If the process has ended, what it was doing is written, too.
-func writeRing(w io.Writer, h *Header, memory io.ReaderAt, all, part int64, lock func(shard int) sync.Locker, ended bool) (size int64, err error) {
+// writeRing writes a file of a recording in memory of so many bytes in all. live are the parts of a process that goes on;
+// of one that has ended, what it was doing is written, too.
+func writeRing(w io.Writer, h *Header, memory io.ReaderAt, all, part int64, live []ringPart) (size int64, err error) {
 	from := all - part*int64(h.Shards)
 	if size, err = h.write(w); err != nil {
 		return 0, err
 	}
 	for shard := range h.Shards {
-		at := from + part*int64(shard)
-		e := entries{memory: memory, at: at, size: uint64(part - partHead - ringBuffer), lock: lock(shard)}
+		e := entries{memory: memory, at: from + part*int64(shard), size: uint64(part - partHead - ringBuffer)}
+		if live != nil {
+			e.live = &live[shard]
+		}
 		for {
 			b, err := e.next()
 			if err != nil {
@@ -218,43 +234,29 @@ func writeRing(w io.Writer, h *Header, memory io.ReaderAt, all, part int64, lock
 				return size, err
 			}
 		}
-		if !ended {
-			continue
-		}
-		n, err := writeOpen(w, shard, memory, at+partHead)
-		if size += n; err != nil {
-			return size, err
-		}
 	}
 	return size, nil
 }
 
-// writeOpen writes what the tape of a shard had written of a Step that did not come to its end.
-func writeOpen(w io.Writer, shard int, memory io.ReaderAt, at int64) (size int64, err error) {
-	b := make([]byte, 1+ringBuffer)
-	b[0] = byte(tape.Torn)
-	if _, err = memory.ReadAt(b[1:], at); err != nil || b[1] == 0 {
-		return 0, err
-	}
-	return (&chunk{shard, bytes.TrimRight(b, "\x00")}).write(w)
-}
-
-// entries reads the entries of a part, from the oldest to what was the newest when it began.
+// entries reads what is in a part: its entries, from the oldest to what was the newest when it began, and the tape's buffer.
 type entries struct {
 	memory io.ReaderAt
-	at     int64  // of the part
-	size   uint64 // of its bytes
-	lock   sync.Locker
-	pos    uint64 // of the next entry
-	end    uint64 // where it ends
+	at     int64     // of the part
+	size   uint64    // of its bytes
+	live   *ringPart // nil: its process has ended
 	begun  bool
+	pos    uint64 // of the next entry
+	end    uint64 // where the last ends
 	b      []byte
+	open   [][]byte // what was in the buffer
 }
 
-// next returns the next entries, some at a time; none: there are no more.
+// next returns the next chunk of the recording; none: there are no more.
 func (e *entries) next() ([]byte, error) {
-	e.lock.Lock()
-	defer e.lock.Unlock()
+	if e.live != nil {
+		e.live.mu.Lock()
+		defer e.live.mu.Unlock()
+	}
 	var head [partHead]byte
 	if _, err := e.memory.ReadAt(head[:], e.at); err != nil {
 		return nil, err
@@ -265,6 +267,11 @@ func (e *entries) next() ([]byte, error) {
 	}
 	if !e.begun {
 		e.begun, e.end = true, end
+		if binary.LittleEndian.Uint64(head[16:]) == end {
+			if err := e.readOpen(binary.LittleEndian.Uint64(head[24:])); err != nil {
+				return nil, err
+			}
+		}
 	}
 	e.pos = max(e.pos, tail) // some may have made room since
 	e.b = e.b[:0]
@@ -284,7 +291,37 @@ func (e *entries) next() ([]byte, error) {
 		}
 		e.pos += entryHead + size
 	}
+	if len(e.b) == 0 && len(e.open) > 0 {
+		b := e.open[0]
+		e.open = e.open[1:]
+		return b, nil
+	}
 	return e.b, nil
+}
+
+// readOpen reads the tape's buffer: the Steps that came to their end and, of a process that has ended, what follows them.
+func (e *entries) readOpen(whole uint64) error {
+	if e.live != nil {
+		whole = e.live.whole.Load()
+	}
+	if whole > ringBuffer { // the tape has gone on elsewhere
+		whole = 0
+	}
+	n := whole
+	if e.live == nil {
+		n = ringBuffer
+	}
+	b := make([]byte, n)
+	if _, err := e.memory.ReadAt(b, e.at+partHead); err != nil {
+		return err
+	}
+	if whole > 0 {
+		e.open = append(e.open, b[:whole])
+	}
+	if torn := b[whole:]; len(torn) > 0 && torn[0] != 0 {
+		e.open = append(e.open, append([]byte{byte(tape.Torn)}, bytes.TrimRight(torn, "\x00")...))
+	}
+	return nil
 }
 
 func (e *entries) read(at uint64, b []byte) error {

@@ -216,7 +216,7 @@ func FuzzRescue(f *testing.F) {
 			return
 		}
 		var out bytes.Buffer
-		_, err = writeRing(&out, h, bytes.NewReader(b), int64(len(b)), part, noLock, true)
+		_, err = writeRing(&out, h, bytes.NewReader(b), int64(len(b)), part, nil)
 		if out.Len() > 3*len(b)+maxHeader+chunkHeader+1 && err == nil {
 			t.Errorf("%d bytes became %d", len(b), out.Len())
 		}
