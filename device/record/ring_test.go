@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -130,6 +131,73 @@ func TestWhileARingIsSavedItsShardsGoOn(t *testing.T) {
 	step(12)
 	if n, err := steps(t, saved(t, r.Save), 0); n != 13 || err != io.EOF {
 		t.Errorf("%d Steps, %v", n, err)
+	}
+}
+
+// TestARingIsSavedWhileItsShardsRecord: each recording that is saved has Steps without a gap, to the end of one.
+func TestARingIsSavedWhileItsShardsRecord(t *testing.T) {
+	const last = 20_000
+	r := ringOf(t, 4<<20, 0)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		on := r.Tape(0)
+		for n := range int64(last) {
+			on.Begin(tape.Step, n)
+			on.PutUint(0)
+			on.PutBytes(make([]byte, n%50))
+			on.Check()
+		}
+	}()
+	for before := 0; before < last; {
+		select {
+		case <-ended:
+		default:
+			runtime.Gosched()
+		}
+		n, err := steps(t, saved(t, r.Save), 0)
+		if err != io.EOF || n < before {
+			t.Fatalf("%d Steps after %d, %v", n, before, err)
+		}
+		before = n
+	}
+}
+
+// TestAProcessMayEndWhileItsRingTakesSteps: what was in the tape's buffer is rescued once, at whichever instruction
+// the process ended.
+func TestAProcessMayEndWhileItsRingTakesSteps(t *testing.T) {
+	r := ringOf(t, 1<<20, 7)
+	p := &r.parts[0]
+	before := bytes.Clone(p.mem)
+	p.batch = 0 // the next Step takes them all
+	on := r.Tape(0)
+	on.Begin(tape.Step, 7)
+	on.PutUint(0)
+	on.PutBytes(nil)
+	on.Check()
+	after := bytes.Clone(p.mem)
+	part := func(from, to int, of []byte) { copy(p.mem[from:to], of[from:to]) }
+	for n, is := range []struct {
+		what  string
+		state func()
+		steps int
+	}{
+		{"before anything", func() {}, 7},
+		{"the entry is there", func() { part(partHead+ringBuffer, len(p.mem), after) }, 7},
+		{"head has moved", func() { part(8, 16, after) }, 8},
+		{"the buffer is whole no more", func() { part(24, 32, after) }, 8},
+		{"half of it is clear", func() { clear(p.mem[partHead:][:100]) }, 8},
+		{"all of it is", func() { part(partHead, partHead+ringBuffer, after) }, 8},
+		{"base has moved", func() { part(16, 24, after) }, 8},
+	} {
+		if n == 0 {
+			copy(p.mem, before)
+		}
+		is.state()
+		got, err := steps(t, saved(t, func(path string) (int64, error) { return Rescue(r.File(), 1<<20, path) }), 0)
+		if got != is.steps || err != io.EOF {
+			t.Errorf("%s: %d Steps, %v, want %d", is.what, got, err, is.steps)
+		}
 	}
 }
 
