@@ -75,8 +75,8 @@ func NewEngine(cfg Config) *Engine {
 	return e
 }
 
-// UseSecret makes the keys of functions made from now on unpredictable, and their queue pairs' numbers begin
-// anywhere. Nobody else may know seed.
+// UseSecret makes the keys of functions made from now on unpredictable. The numbers of their queue pairs begin at
+// random, unless the engine has a tape. Nobody else may know seed.
 func (e *Engine) UseSecret(seed [32]byte) {
 	e.secrets = rand.NewChaCha8(seed)
 	for _, s := range e.Streams() {
