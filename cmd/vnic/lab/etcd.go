@@ -75,7 +75,7 @@ func (e *etcd) shape() string { return fmt.Sprintf("etcd, MTU %d", e.Links[0].MT
 
 // command returns a command that runs where etcd is. vnic fleet finds the fleet's folder there.
 func (e *etcd) command(ctx context.Context, argv ...string) *exec.Cmd {
-	return withEnvironment(inside(ctx, e.Space(), argv...), cli.FleetVariable+"="+e.Folder())
+	return visit(ctx, e.Space(), cli.FleetVariable+"="+e.Folder(), argv...)
 }
 
 // fleet runs a command of vnic fleet.

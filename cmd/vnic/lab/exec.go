@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,23 +18,37 @@ func (m *machine) command(ctx context.Context, argv ...string) *exec.Cmd {
 	if m.Guest != nil {
 		return exec.CommandContext(ctx, program, append([]string{"lab", "--lab", m.Lab, "exec", m.Name}, argv...)...)
 	}
-	return withEnvironment(inside(ctx, m.Space(), argv...), cli.DeviceVariable+"=unix://"+m.Socket())
+	return visit(ctx, m.Space(), cli.DeviceVariable+"=unix://"+m.Socket(), argv...)
 }
 
 // command returns a command that runs on a host. vnic show and others find the host's NIC there.
 func (h *host) command(ctx context.Context, argv ...string) *exec.Cmd {
-	cmd := withEnvironment(inside(ctx, h.Space(), argv...), cli.SocketVariable+"="+h.Control())
+	cmd := visit(ctx, h.Space(), cli.SocketVariable+"="+h.Control(), argv...)
 	if h.Etcd != nil {
 		cmd.Env = append(cmd.Env, cli.FleetVariable+"="+h.Etcd.Folder())
 	}
 	return cmd
 }
 
-// withEnvironment lets a command find this program as vnic.
-func withEnvironment(cmd *exec.Cmd, entry string) *exec.Cmd {
-	cmd.Env = append(os.Environ(), entry, "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
+// visit returns a user's command in a namespace, with this program as vnic and one more variable. If
+// there is no such program, the command fails with what to do.
+func visit(ctx context.Context, space, variable string, argv ...string) *exec.Cmd {
+	cmd := inside(ctx, space, argv...)
+	cmd.Env = append(os.Environ(), variable, "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
+	if name := argv[0]; cmd.Err == nil && name != "vnic" {
+		if _, err := exec.LookPath(name); errors.Is(err, exec.ErrNotFound) {
+			remedy := "install it"
+			if in := packages[name]; in != "" {
+				remedy = "apt-get install " + in
+			}
+			cmd.Err = fmt.Errorf("program %q: %w. Hosts, and machines without QEMU, use the programs of the system that runs the lab: %s", name, exec.ErrNotFound, remedy)
+		}
+	}
 	return cmd
 }
+
+// packages names Debian's packages of programs in common use whose names say nothing of them.
+var packages = map[string]string{"ping": "iputils-ping", "nc": "netcat-openbsd"}
 
 // command returns a command that runs in the machine, on the host or where etcd is, by its name.
 func (p *plan) command(ctx context.Context, name string, argv ...string) (*exec.Cmd, error) {

@@ -434,13 +434,14 @@ validate:
   - {name: says the wrong thing, run: [m, echo, six], output: seven}
   - {name: succeeds, run: [m, "true"], fails: true}
   - {name: hangs, run: [m, sh, -c, "sleep 1000 & sleep 1000"], timeout: 1s}
-  - {name: is not there, run: [m, no-such-command]}
+  - {name: is not there, run: [m, no-such-command], wait: 1h}
+  - {name: nor for a shell, run: [m, sh, -c, no-such-command], wait: 1h}
   - {name: comes later, run: [m, sh, -c, "test -e /run/later || { touch /run/later; false; }"], wait: 10s}
   - {name: has bad company, run: [m, sh, -c, "until test -e /run/gone; do sleep 0.05; done; sleep 1"], with: [a, sh, -c, "touch /run/gone; exit 9"]}
   - {name: has company, run: [m, sh, -c, "until test -e /run/company; do sleep 0.05; done"], with: [a, sh, -c, "touch /run/company; sleep 1000"]}
 `))
 	vnictest.RequireIn(t, said, "PASS", "works", "PASS", "must fail", "FAIL", "fails", "exit status 3", "<why>", "FAIL", "says the wrong thing", `does not match "seven"`,
-		"FAIL", "succeeds", "should fail", "FAIL", "hangs", "not done after 1s", "FAIL", "is not there", "PASS", "comes later", "FAIL", "has bad company", "what runs with it: exit status 9", "PASS", "has company", "6 of 10 checks failed")
+		"FAIL", "succeeds", "should fail", "FAIL", "hangs", "not done after 1s", "FAIL", "is not there", `program "no-such-command"`, "runs the lab: install it", "FAIL", "nor for a shell", "exit status 127", "PASS", "comes later", "FAIL", "has bad company", "what runs with it: exit status 9", "PASS", "has company", "7 of 11 checks failed")
 	b, err := os.ReadFile(report)
 	if err != nil {
 		t.Fatal(err)
@@ -456,7 +457,7 @@ validate:
 			Output string `xml:"system-out"`
 		} `xml:"testcase"`
 	}
-	if err := xml.Unmarshal(b, &suite); err != nil || suite.Tests != 10 || suite.Failures != 6 || suite.Cases[0].Failure != nil || suite.Cases[2].Failure.Message != "exit status 3" || suite.Cases[2].Output != "<why> &\n" {
+	if err := xml.Unmarshal(b, &suite); err != nil || suite.Tests != 11 || suite.Failures != 7 || suite.Cases[0].Failure != nil || suite.Cases[2].Failure.Message != "exit status 3" || suite.Cases[2].Output != "<why> &\n" {
 		t.Errorf("%v\n%s", err, b)
 	}
 	nothingLeft(t)

@@ -19,9 +19,10 @@ import (
 // outcome is the result of a check.
 type outcome struct {
 	labfile.Check
-	took   time.Duration
-	wrong  string // "": it passed
-	output string // of the last run, no more than maxOutput
+	took     time.Duration
+	wrong    string // "": it passed
+	hopeless bool   // its program is not there: another run would fail, too
+	output   string // of the last run, no more than maxOutput
 }
 
 // maxOutput is how much of a command's output is kept.
@@ -35,7 +36,7 @@ func (p *plan) validate(ctx context.Context, w io.Writer) (all []outcome) {
 	for _, c := range p.Validate {
 		o := outcome{Check: c}
 		begun := time.Now()
-		for o.run(ctx, p); o.wrong != "" && time.Since(begun) < c.Wait && ctx.Err() == nil; o.run(ctx, p) {
+		for o.run(ctx, p); o.wrong != "" && !o.hopeless && time.Since(begun) < c.Wait && ctx.Err() == nil; o.run(ctx, p) {
 			time.Sleep(pause)
 		}
 		o.took = time.Since(begun)
@@ -69,7 +70,7 @@ func (o *outcome) run(ctx context.Context, p *plan) {
 			err = with.Start()
 		}
 		if err != nil {
-			o.wrong = err.Error()
+			o.wrong, o.hopeless = err.Error(), absent(err)
 			return
 		}
 		served = make(chan error, 1)
@@ -85,7 +86,7 @@ func (o *outcome) run(ctx context.Context, p *plan) {
 		err = cmd.Run()
 	}
 	o.output = out.String()
-	o.wrong = o.failure(ctx, err)
+	o.wrong, o.hopeless = o.failure(ctx, err), absent(err)
 	select {
 	case err := <-served: // by itself; most are ended with the check
 		if err != nil && o.wrong == "" && !o.Fails {
@@ -127,6 +128,12 @@ func (o *outcome) failure(ctx context.Context, err error) string {
 		return fmt.Sprintf("its output does not match %q", o.Output)
 	}
 	return ""
+}
+
+// absent tells whether a command failed because there is no such program.
+func absent(err error) bool {
+	var exit *exec.ExitError
+	return errors.Is(err, exec.ErrNotFound) || errors.As(err, &exit) && exit.ExitCode() == 127 // as POSIX's shells say it
 }
 
 // head keeps the beginning of what is written to it.
