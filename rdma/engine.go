@@ -75,8 +75,8 @@ func NewEngine(cfg Config) *Engine {
 	return e
 }
 
-// UseSecret makes the keys of functions made from now on unpredictable. The numbers of their queue pairs begin at
-// random, unless the engine has a tape. Nobody else may know seed.
+// UseSecret makes the keys of functions made from now on unpredictable, and the numbers of their queue pairs begin
+// at random. Nobody else may know seed.
 func (e *Engine) UseSecret(seed [32]byte) {
 	e.secrets = rand.NewChaCha8(seed)
 	for _, s := range e.Streams() {
@@ -103,10 +103,9 @@ func (e *Engine) NewFunction(id uint32, mem *queues.Memory, limits verbs.Limits,
 	f.destinations.links = f.Links
 	f.Init(&e.shared, mem, limits, out, &f.sched, &f.destinations)
 	if e.secrets != nil {
-		f.Regions.UseSecret(func() uint64 { return e.cfg.Tape.Number(tape.Random, e.secrets.Uint64()) })
-		if !e.cfg.Tape.Active() { // vnic replay --reduce gets less far with other numbers
-			f.QPs.StartAt(e.secrets.Uint64())
-		}
+		random := func() uint64 { return e.cfg.Tape.Number(tape.Random, e.secrets.Uint64()) }
+		f.Regions.UseSecret(random)
+		f.QPs.StartAt(random())
 	}
 	e.functions = append(e.functions, f)
 	return f

@@ -6,6 +6,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/falcon/cm"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -29,6 +30,7 @@ type ConnectorConfig struct {
 	Table   *Table
 	Manager Requests
 	RDMA    *rof.Engine // creates the RDMA side of connections, for queue pairs and links, which it asks for
+	Tape    *tape.Tape // passes the numbers of epochs, nil: there is none
 	Log     Log
 	// Elsewhere connects a queue pair whose driver named its peer, if the peer is not reached over
 	// Falcon; nil: all peers are.
@@ -51,14 +53,13 @@ type Connector struct {
 	cfg       ConnectorConfig
 	byID      map[uint32]*Connections
 	rewire    []*wiring // attempts to be made again, in order of time
-	questions map[uint64]question
-	begun     map[uint32]uint32 // how often each function was started: its epoch. It is the same whatever other functions do
-	asked     map[uint32]uint64 // questions of each function so far, for the same reason
+	questions map[Question]question
+	begun     map[uint32]uint32 // the last epoch of each function. It is the same whatever other functions do
 }
 
 // NewConnector returns a Connector without functions.
 func NewConnector(c ConnectorConfig) *Connector {
-	return &Connector{cfg: c, byID: map[uint32]*Connections{}, questions: map[uint64]question{}, begun: map[uint32]uint32{}, asked: map[uint32]uint64{}}
+	return &Connector{cfg: c, byID: map[uint32]*Connections{}, questions: map[Question]question{}, begun: map[uint32]uint32{}}
 }
 
 // Connections holds the connections of a function: those of its driver, and those that the NICs
@@ -70,6 +71,7 @@ type Connections struct {
 
 	// While it is in service:
 	epoch   uint32 // number of this period in service; 0: not in service
+	asked   uint32 // questions so far
 	verbs   *rdma.Function
 	mem     *queues.Memory         // of its driver
 	conns   map[uint32]*connection // by the connection manager's id
@@ -247,8 +249,10 @@ func (f *Connections) Start(verbs *rdma.Function, mem *queues.Memory) {
 	f.verbs, f.mem = verbs, mem
 	f.conns, f.ofQP, f.asking = map[uint32]*connection{}, map[uint32][]uint32{}, map[uint32]*attempt{}
 	f.wirings, f.held = map[uint32]*wiring{}, map[wireKey]held{}
-	f.connector.begun[f.number()]++
-	f.epoch = f.connector.begun[f.number()]
+	c := f.connector
+	c.cfg.Tape.Place(f.number(), 0, 0)
+	f.epoch, f.asked = uint32(c.cfg.Tape.Number(tape.Epoch, uint64(c.begun[f.number()]+1))), 0
+	c.begun[f.number()] = f.epoch
 	f.tell(Request{Kind: Begin, Epoch: f.epoch})
 }
 

@@ -18,7 +18,7 @@ import (
 // its commands end.
 type asked struct {
 	list   []string
-	open   []uint64 // questions
+	open   []Question
 	events []abi.AsyncEvent
 	done   []abi.Status
 	behind bool
@@ -26,7 +26,7 @@ type asked struct {
 
 // Ask implements Requests.
 func (a *asked) Ask(r Request) {
-	if r.Question != 0 {
+	if r.Question != (Question{}) {
 		a.open = append(a.open, r.Question)
 	}
 	text := [...]string{

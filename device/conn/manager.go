@@ -167,7 +167,7 @@ func (m *Manager) decide(now falcon.Time, o *cm.Output) {
 func (m *Manager) Take(now falcon.Time, r *Request) {
 	a := Answer{Question: r.Question}
 	a.ID, a.Err = m.carryOut(now, r)
-	if a.Question != 0 {
+	if a.Question != (Question{}) {
 		m.cfg.Shards.Answer(m.cfg.ShardOf(r.Function), a)
 	}
 	m.Run(now)

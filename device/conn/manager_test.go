@@ -280,8 +280,8 @@ func TestAQueuePairConnectedWithItselfTakesACID(t *testing.T) {
 	fn := function(1, 1)
 	take := func() Answer {
 		s.answers = nil
-		s.Take(s.now, &Request{Kind: TakeCID, Function: fn, Question: 3})
-		if len(s.answers) != 1 || s.answers[0].Question != 3 {
+		s.Take(s.now, &Request{Kind: TakeCID, Function: fn, Question: Question{N: 3}})
+		if len(s.answers) != 1 || s.answers[0].Question.N != 3 {
 			t.Fatalf("%+v", s.answers)
 		}
 		return s.answers[0]
@@ -316,7 +316,7 @@ func TestADriverHasItsFullNumberOfListeners(t *testing.T) {
 	s.Take(s.now, &Request{Kind: Begin, Function: fn, Epoch: 1})
 	for i := range uint64(driverListeners + 1) {
 		s.answers = nil
-		s.Take(s.now, &Request{Kind: Listen, Function: fn, Service: i, Question: 1})
+		s.Take(s.now, &Request{Kind: Listen, Function: fn, Service: i, Question: Question{N: 1}})
 		if len(s.answers) != 1 {
 			t.Fatalf("listener %d: %+v", i, s.answers)
 		}

@@ -34,15 +34,21 @@ type Request struct {
 	Function uint32
 	Epoch    uint32
 	ID, N    uint32
-	Question uint64 // number of the expected Answer; 0: none
+	Question Question // what the expected Answer names; zero: none
 	Service  uint64
 	Private  []byte
 	Connect  *cm.ConnectRequest
 }
 
+// Question names a request that has an answer.
+type Question struct {
+	Function, Epoch uint32
+	N               uint32 // the function's, since it was put in service; from 1
+}
+
 // Answer is the result of a request.
 type Answer struct {
-	Question uint64
+	Question Question
 	ID       uint32
 	Err      error
 }
@@ -53,9 +59,8 @@ type Requests interface{ Ask(r Request) }
 
 // question is a request that waits for its answer, and the function to call with it.
 type question struct {
-	f     *Connections
-	epoch uint32
-	then  func(now falcon.Time, a *Answer)
+	f    *Connections
+	then func(now falcon.Time, a *Answer)
 }
 
 // tell sends a request that needs no answer.
@@ -67,10 +72,9 @@ func (f *Connections) tell(r Request) {
 // ask sends a request and calls then with the answer, unless the function was reset meanwhile. The
 // number of open questions is bounded by the callers: a driver's admin queue, a queue pair, a link.
 func (f *Connections) ask(r Request, then func(now falcon.Time, a *Answer)) {
-	s := f.connector
-	s.asked[f.number()]++
-	r.Question = uint64(f.number())<<32 | s.asked[f.number()]
-	s.questions[r.Question] = question{f, f.epoch, then}
+	f.asked++
+	r.Question = Question{f.number(), f.epoch, f.asked}
+	f.connector.questions[r.Question] = question{f, then}
 	f.tell(r)
 }
 
@@ -78,7 +82,7 @@ func (f *Connections) ask(r Request, then func(now falcon.Time, a *Answer)) {
 func (s *Connector) Answer(now falcon.Time, a *Answer) {
 	q, ok := s.questions[a.Question]
 	delete(s.questions, a.Question)
-	if ok && q.epoch == q.f.epoch {
+	if ok && a.Question.Epoch == q.f.epoch {
 		q.then(now, a)
 	}
 }

@@ -106,7 +106,7 @@ func (k *Core) request(now vtime.Time, r *conn.Request) {
 		return
 	}
 	blame := func() (cm.PeerID, bool) { return k.Manager.Blame(r) }
-	if !k.guard(now, "a request about its connection", blame, func() { k.Manager.Take(now, r) }) && r.Question != 0 {
+	if !k.guard(now, "a request about its connection", blame, func() { k.Manager.Take(now, r) }) && r.Question != (conn.Question{}) {
 		shardsOf{k}.Answer(k.cfg.ShardOf(r.Function), conn.Answer{Question: r.Question, Err: errFault})
 	}
 }

@@ -414,7 +414,7 @@ func TestAPeersConnectionEndsNoNIC(t *testing.T) {
 				s.n.t.Fatalf("%d requests", len(list))
 			}
 			s.n.failOnce()
-			client.Ask(conn.Request{Kind: conn.Accept, Function: uint32(vf(1)), ID: list[0].ID, N: 6, Question: 77})
+			client.Ask(conn.Request{Kind: conn.Accept, Function: uint32(vf(1)), ID: list[0].ID, N: 6, Question: conn.Question{N: 77}})
 			client.Flush()
 			s.n.sides[1].told = nil
 			s.hears()

@@ -16,7 +16,7 @@ import (
 )
 
 // magic begins a file; its last byte is the version of the format.
-var magic = []byte("vnicrec\x04")
+var magic = []byte("vnicrec\x05")
 
 // Header describes a recording.
 type Header struct {

@@ -51,7 +51,7 @@ type ringPart struct {
 }
 
 const (
-	ringMagic  = "vnicrng\x04" // as the version of the format
+	ringMagic  = "vnicrng\x05" // as the version of the format
 	ringHead   = 24            // the magic, the length of the header, and the size of a part (8 bytes each)
 	partHead   = 32
 	entryHead  = 4

@@ -12,6 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/falcon/cm"
 	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/internal/loglimit"
+	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
@@ -31,7 +32,7 @@ type falconWire struct {
 // newFalcon creates the Falcon engine, the table of its connections, and what connects it with the
 // functions and the connection manager. Queue pairs whose peer is not reached over Falcon are
 // connected by others.
-func newFalcon(shard int, cfg *config.Config, core Core, on *rdma.Engine, others *networks, keys *security.TxSAs, log *loglimit.Log) *falconWire {
+func newFalcon(shard int, cfg *config.Config, core Core, on *rdma.Engine, others *networks, keys *security.TxSAs, t *tape.Tape, log *loglimit.Log) *falconWire {
 	w := &falconWire{rof: rdma.Wire[*rof.Engine](on)}
 	w.engine = falcon.NewEngine(falcon.Config{Profile: cfg.Falcon.Build(), Credits: core.Credits().Parent(), MaxConns: conn.MaxSlots}, w.rof)
 	w.rof.UseFalcon(w.engine)
@@ -40,7 +41,7 @@ func newFalcon(shard int, cfg *config.Config, core Core, on *rdma.Engine, others
 		Credits: connectionCredits(cfg), Log: log.Line,
 	})
 	w.conns = conn.NewConnector(conn.ConnectorConfig{
-		MTU: cfg.RDMA.MTU, Table: w.table, Manager: core, RDMA: w.rof, Elsewhere: others.connect, Log: log.Line,
+		MTU: cfg.RDMA.MTU, Table: w.table, Manager: core, RDMA: w.rof, Elsewhere: others.connect, Tape: t, Log: log.Line,
 	})
 	return w
 }

@@ -187,12 +187,13 @@ func (r *reduction) inside() (groups [][]int) {
 	return groups
 }
 
-// each calls f for each event that is kept, and says whether it was in the inbox of a Step.
+// each calls f for each event that is kept and may be left out, and says whether it was in the inbox of a Step.
+// That keys and numbers are random has to stay: without it they would not be the ones that drivers use.
 func (r *reduction) each(f func(i int, inside bool)) {
 	inside := false
 	for i := range r.script.Events {
 		k := r.script.Events[i].Kind
-		if r.keep[i] {
+		if r.keep[i] && k != tape.Secret {
 			f(i, inside)
 		}
 		inside = k == tape.Step || inside && k != tape.InboxEnd

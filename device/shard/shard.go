@@ -99,7 +99,7 @@ func NewTaped(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.
 	enabled := pfvf.NewTable(maxFunctions)
 	s.networks = &networks{plain: s.plain, own: enabled, core: core, mtu: pathMTU(cfg), crc: *cfg.RDMA.CRC, most: connectionCredits(cfg), now: &s.now, log: s.log, tape: t}
 	s.networks.add(s.rdma, s.inbox.Wake)
-	s.falcon = newFalcon(index, cfg, core, s.rdma, s.networks, s.txSAs, s.log)
+	s.falcon = newFalcon(index, cfg, core, s.rdma, s.networks, s.txSAs, t, s.log)
 	s.funcs = &functionSet{
 		falcon: s.falcon, networks: s.networks, plain: s.plain, trace: s.trace, cfg: cfg, core: core, guests: s.guests, rdma: s.rdma, drops: &s.drops,
 		host: core.Credits(), table: enabled, tape: t,

@@ -269,7 +269,7 @@ type order struct {
 }
 
 type answerOrder struct {
-	Question uint64
+	Question conn.Question
 	ID       uint32
 	Err      *tapedError
 }

@@ -62,6 +62,7 @@ const (
 	StreamEvent                     // what TCP tells, and the bytes of a stream, or that it tells nothing
 	StreamPacket                    // a packet of TCP, or that there is none
 	StreamWaits                     // whether there may be one
+	Epoch                           // the number of a function's period in service
 )
 
 // Guest memory.
@@ -89,7 +90,7 @@ var names = map[Kind]string{
 	Functions: "settings of functions", Knows: "is the address known", Random: "random number", Untaken: "events not taken",
 	Opened: "packet opened", Checked: "packet checked", PortUSO: "port takes USO", PortTakes: "port takes offload", PortWrote: "port took the frame",
 	Lane: "shard of a packet", Taken: "frame of another shard", Given: "another shard has room", Sound: "checksums are right", Pool: "pool of credits",
-	StreamEvent: "event of TCP", StreamPacket: "packet of TCP", StreamWaits: "TCP has packets",
+	StreamEvent: "event of TCP", StreamPacket: "packet of TCP", StreamWaits: "TCP has packets", Epoch: "epoch of a function",
 	MemRead: "memory read", MemWrite: "memory written", MemLoad: "word loaded", MemStore: "word stored", MemSwap: "compare and swap", MemAdd: "fetch and add",
 	MemHas: "memory mapped", MemRange: "mapped range", BellTake: "doorbell records", BellArm: "bell armed",
 	AreaRead: "window read", AreaWrite: "window written", AreaLoad: "window word loaded",
@@ -102,7 +103,7 @@ var values = map[Kind]string{
 	StepEnd: "s", InboxEnd: "", Secret: "", Deliver: "", PortChange: "", PortSync: "", PortAdd: "uu", PortLost: "u",
 	Knows: "u", Random: "u", Untaken: "u", Checked: "u", PortUSO: "u", PortTakes: "u", PortWrote: "u", Lane: "u", Given: "u", Sound: "u", Pool: "u",
 	MemRead: "op", MemWrite: "o", MemLoad: "ou", MemStore: "o", MemSwap: "ou", MemAdd: "ou", MemHas: "u", MemRange: "u",
-	StreamEvent: "zuububbuul", StreamPacket: "zuuuup", StreamWaits: "u",
+	StreamEvent: "zuububbuul", StreamPacket: "zuuuup", StreamWaits: "u", Epoch: "u",
 	BellTake: "be", BellArm: "ue", AreaRead: "ep", AreaWrite: "e", AreaLoad: "ue",
 }
 

@@ -131,6 +131,9 @@ func (l *loose) begun(t *Tape) (now int64) {
 // fleeting are kinds of what was there for one event only.
 var fleeting = map[Kind]bool{BellTake: true, Opened: true, Checked: true, Taken: true, StreamEvent: true, StreamPacket: true}
 
+// once are kinds of values that are given once.
+var once = map[Kind]bool{Random: true, Epoch: true}
+
 // longestStep is more than a Step takes from outside, bytes.
 const longestStep = 64 << 20
 
@@ -146,7 +149,7 @@ func (l *loose) ask(t *Tape, is subject) {
 		switch at := l.asks[i].event; {
 		case at == now && !l.used[i]:
 			best = i
-		case at < now && is.kind != Random:
+		case at < now && !once[is.kind]:
 			best = i
 			continue
 		case at > now && best < 0 && !l.used[i]:
