@@ -30,7 +30,7 @@ type ConnectorConfig struct {
 	Table   *Table
 	Manager Requests
 	RDMA    *rof.Engine // creates the RDMA side of connections, for queue pairs and links, which it asks for
-	Tape    *tape.Tape // passes the numbers of epochs, nil: there is none
+	Tape    *tape.Tape  // passes the numbers of epochs, nil: there is none
 	Log     Log
 	// Elsewhere connects a queue pair whose driver named its peer, if the peer is not reached over
 	// Falcon; nil: all peers are.
