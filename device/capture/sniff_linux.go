@@ -64,6 +64,9 @@ func newSniffer(ifname, path string) (*Sniffer, error) {
 		return nil, fmt.Errorf("capture: link %s: %w", ifname, err)
 	}
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		err = fmt.Errorf("%w and is not overwritten: remove it or choose another name", err)
+	}
 	if err != nil {
 		_ = sock.Close()
 		return nil, fmt.Errorf("capture: %w", err)

@@ -255,6 +255,9 @@ func kernelVersion(ctx context.Context, env []string, asked string) (name, versi
 // download fetches and unpacks a package into a new folder beside dir and
 // renames it when it is complete.
 func download(ctx context.Context, env []string, cache, dir, pkg, version string) (err error) {
+	if _, err := exec.LookPath("xz"); err != nil && compressesModules(pkg) {
+		return fmt.Errorf("the modules of %s are compressed, and this machine lacks xz; apt-get install xz-utils", pkg)
+	}
 	tmp, err := TempDir(cache)
 	if err != nil {
 		return err
@@ -274,7 +277,7 @@ func download(ctx context.Context, env []string, cache, dir, pkg, version string
 	if _, err := run(ctx, tmp, "dpkg-deb", "-x", debs[0], root); err != nil {
 		return err
 	}
-	// Debian compresses modules since 6.6. Guests load them as they are.
+	// Guests load modules as they are.
 	if _, err := run(ctx, tmp, "find", root, "-name", "*.ko.xz", "-exec", "xz", "--decompress", "{}", "+"); err != nil {
 		return err
 	}
@@ -285,6 +288,14 @@ func download(ctx context.Context, env []string, cache, dir, pkg, version string
 		return err
 	}
 	return os.Rename(root, dir)
+}
+
+// compressesModules tells whether the modules in a kernel package of Debian's are compressed, as they are
+// since 6.6.
+func compressesModules(pkg string) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(pkg, "linux-image-%d.%d", &major, &minor)
+	return err == nil && (major > 6 || major == 6 && minor >= 6)
 }
 
 // LockDir locks a cache folder, so that other processes do not download or make the same at the same time.

@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -178,6 +179,22 @@ func TestAFailedFetchSaysWhyAndLeavesNothing(t *testing.T) {
 	}
 	if k, err := FetchKernel(t.Context(), cache); k != (Kernel{}) || !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("a folder that cannot be made: %+v, %v", k, err)
+	}
+}
+
+// TestAKernelWithCompressedModulesIsNotDownloadedWithoutXZ: the error comes before the download and names the package.
+func TestAKernelWithCompressedModulesIsNotDownloadedWithoutXZ(t *testing.T) {
+	for release, compressed := range map[string]bool{"6.1.0-9-amd64": false, "6.5.0-1-amd64": false, "6.6.9-amd64": true, "6.12.41+deb13-amd64": true, "7.0.1-amd64": true} {
+		cache, fetched := debian(t, map[string]string{"depends": "echo '  Depends: linux-image-" + release + "'", "apt-get": `echo "$*" >> "$FETCHED"; exit 1`})
+		scripts, _, _ := strings.Cut(os.Getenv("PATH"), ":")
+		if err := os.Remove(filepath.Join(scripts, "xz")); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", scripts)
+		_, err := FetchKernel(t.Context(), cache)
+		if said := fmt.Sprint(err); strings.Contains(said, "apt-get install xz-utils") != compressed || (fetched() == "") != compressed {
+			t.Errorf("%s: %s, downloaded %q", release, said, fetched())
+		}
 	}
 }
 

@@ -126,7 +126,8 @@ func parseURIs(out, dir string) (ps []Package, err error) {
 //go:embed root
 var ownFiles embed.FS
 
-// mergedFolders are links into /usr on Debian. No package contains them.
+// mergedFolders are links into /usr on Debian. A package has what is behind them by either name; from Debian
+// 13 on base-files has the links themselves.
 var mergedFolders = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
 // alternatives are links that maintainer scripts create. Each is created if its target exists.
@@ -214,6 +215,9 @@ func (c *cpioWriter) unpack(p Package, made map[string]bool) (err error) {
 // entry writes a file of a package.
 func (c *cpioWriter) entry(h *tar.Header, body io.Reader, made map[string]bool) {
 	name := merged(path.Clean(h.Name))
+	if h.Typeflag == tar.TypeSymlink && slices.Contains(mergedFolders, path.Clean(h.Name)) {
+		return // root has made it; under its name below usr it would lead to itself
+	}
 	if name == "." || slices.ContainsFunc(unwanted, func(u string) bool { return strings.HasPrefix(name+"/", u) }) {
 		return
 	}

@@ -46,6 +46,9 @@ func TestAGuestGetsAPackageWithoutDocumentation(t *testing.T) {
 	if err := os.Symlink("bash", at("bin/rbash")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink("usr/sbin", at("sbin")); err != nil { // as base-files of Debian 13 has it
+		t.Fatal(err)
+	}
 	if err := os.Link(at("bin/bash"), at("bin/same")); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +64,7 @@ func TestAGuestGetsAPackageWithoutDocumentation(t *testing.T) {
 	}
 	text := listed(t, b.Bytes())
 	for _, want := range []string{
-		" bin -> usr/bin\n", " lib64 -> usr/lib64\n", " usr/bin/bash\n", " usr/bin/rbash -> bash\n", " usr/lib/x/y\n", " usr/bin/sh -> bash\n",
+		" bin -> usr/bin\n", " sbin -> usr/sbin\n", "40755 usr/sbin\n", " lib64 -> usr/lib64\n", " usr/bin/bash\n", " usr/bin/rbash -> bash\n", " usr/lib/x/y\n", " usr/bin/sh -> bash\n",
 		" usr/bin/which -> which.debianutils\n", " usr/bin/vnic -> /init\n", " etc/vnic/start\n", " etc/passwd\n", " root/x.deb\n", " root/lib/x/y\n",
 		" lib/modules/order\n", " init\n", " dev/console\n",
 		"100755 usr/bin/bash\n", "40755 usr/bin\n", "40755 usr/lib/x\n", "41777 var/tmp\n", "40755 var/lib\n",
@@ -76,6 +79,9 @@ func TestAGuestGetsAPackageWithoutDocumentation(t *testing.T) {
 	}
 	if strings.Contains(text, "share/doc") || strings.Contains(text, " bin/") || strings.Contains(text, "awk") {
 		t.Error("what was not wanted")
+	}
+	if strings.Contains(text, " usr/sbin -> ") {
+		t.Error("a folder is a link to itself")
 	}
 	for line := range strings.Lines(text) {
 		if strings.HasSuffix(line, " etc/vnic/start\n") && !strings.HasPrefix(line, "100755 ") {
