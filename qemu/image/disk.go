@@ -118,7 +118,7 @@ func (d Disk) packages() (names, files []string) {
 // toolPackages are the packages of the programs that build a disk.
 var toolPackages = map[string]string{
 	"mmdebstrap": "mmdebstrap", "mmtarfilter": "mmdebstrap", "fakeroot": "fakeroot", "mke2fs": "e2fsprogs",
-	"grub-mkimage": "grub-common", "qemu-img": "qemu-utils", "newuidmap": "uidmap",
+	"grub-mkimage": "grub-common grub-pc-bin", "qemu-img": "qemu-utils", "newuidmap": "uidmap",
 }
 
 // needTools returns an error that names the missing programs and the packages that have them.

@@ -83,7 +83,7 @@ func TestAFailedDiskSaysWhyAndLeavesNothing(t *testing.T) {
 	}
 	t.Setenv("PATH", t.TempDir())
 	err := Disk{Suite: "trixie", Program: "disk.go"}.Write(t.Context(), cache, "d.qcow2", io.Discard)
-	for _, want := range []string{"disk d.qcow2: this machine lacks mmdebstrap, fakeroot, mke2fs, grub-mkimage, qemu-img", "; apt-get install mmdebstrap fakeroot e2fsprogs grub-common qemu-utils"} {
+	for _, want := range []string{"disk d.qcow2: this machine lacks mmdebstrap, fakeroot, mke2fs, grub-mkimage, qemu-img", "; apt-get install mmdebstrap fakeroot e2fsprogs grub-common grub-pc-bin qemu-utils"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
