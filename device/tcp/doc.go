@@ -30,6 +30,12 @@
 // acknowledgement a Step. What was written before a Flush is sent in packets of up to 64 KiB, each of which
 // stands for several (Departure.Segment); the gateway cuts them, as it cuts those of guests.
 //
+// # Losses
+//
+// The congestion control is Reno, not CUBIC: CUBIC's window grows with time, in seconds or in round trips of at
+// least a millisecond (gVisor's MinSRTT), and Reno's with each round trip. A connection has at most Limits.Buffer
+// under way, which Reno has again after a loss in as many milliseconds as CUBIC takes tens of them.
+//
 // # Bounds
 //
 // Limits bounds what a function may use. Connections that linger in TIME_WAIT count, and the oldest makes

@@ -54,6 +54,10 @@ func (l Limits) withDefaults() Limits {
 const (
 	lingerTime = 5 * time.Second  // in TIME_WAIT, and in FIN_WAIT_2 after Close
 	giveUp     = 30 * time.Second // without an answer to what was sent
+
+	// leastRTO is longer than Linux's TCP keeps an acknowledgement back, 40 ms. gVisor's 200 ms pass often: of packets
+	// that stand for several segments it takes none for lost before all segments of a later one were acknowledged.
+	leastRTO = 50 * time.Millisecond
 )
 
 // Stack is a shard's TCP.
@@ -120,14 +124,15 @@ func (s *Stack) begin(now vtime.Time) {
 	s.clock = &clock{now: now}
 	s.net = stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
-		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol}, // Reno: see doc.go
 		Clock:              s.clock,
 	})
 	buffer := s.limits.Buffer
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: buffer, Max: buffer}
 	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: 2 * buffer, Max: 2 * buffer} // gVisor offers half of it as window
+	again := tcpip.TCPMinRTOOption(leastRTO)
 	grow, linger, wait := tcpip.TCPModerateReceiveBufferOption(false), tcpip.TCPLingerTimeoutOption(lingerTime), tcpip.TCPTimeWaitTimeoutOption(lingerTime)
-	for _, o := range []tcpip.SettableTransportProtocolOption{&send, &receive, &grow, &linger, &wait} {
+	for _, o := range []tcpip.SettableTransportProtocolOption{&send, &receive, &grow, &linger, &wait, &again} {
 		if err := s.net.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
 			panic(fmt.Sprintf("tcp: netstack refuses %T: %s", o, err))
 		}
@@ -199,16 +204,19 @@ func (s *Stack) Connect(function uint32, from uint16, to netip.AddrPort) *Conn {
 	return st.conn
 }
 
-// Step runs TCP: its timers, and the packets that arrived. The shard calls it before Next.
+// Step runs TCP: the packets that arrived, and its timers. The shard calls it before Next.
+//
+// A shard that had to wait for its processor finds acknowledgements as well as timers that are due. The timers come
+// last: gVisor would send again what is acknowledged already, and take that for a loss.
 func (s *Stack) Step(now vtime.Time) {
 	s.clock.set(now)
+	s.takeArrived()
 	for f := s.clock.next(); f != nil; f = s.clock.next() {
 		s.guarded(f)
 	}
 	if now >= s.leaveAt {
 		s.guarded(s.expire)
 	}
-	s.takeArrived()
 }
 
 // Flush sends what was written since the last call.

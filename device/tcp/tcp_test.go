@@ -674,6 +674,60 @@ func TestWhatArrivesTogetherIsAcknowledgedOnce(t *testing.T) {
 	}
 }
 
+// TestASegmentThatIsLostIsSentAgainSoon: also if it is one of those that a packet stood for, and nothing was sent behind
+// them, it takes no more than a tenth of a second.
+func TestASegmentThatIsLostIsSentAgainSoon(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	w.sides[1].Listen(7, 80)
+	a, b := w.connected(80, false)
+	const all = 32 << 10
+	longest := vtime.Time(0)
+	for round := range 30 {
+		n := 0
+		w.sees = func(from int, packet []byte) {
+			w.loss = 0
+			if n++; from == 0 && n == round%22+1 {
+				w.loss = 1
+			}
+		}
+		began, had := w.time, a.Acknowledged()
+		a.left = bytesOf(uint64(round), all)
+		w.until("all bytes and their acknowledgement", func() bool { return a.Acknowledged() == had+all && len(b.got) == (round+1)*all })
+		longest = max(longest, w.time-began)
+	}
+	if !bytes.Equal(b.got[len(b.got)-all:], bytesOf(29, all)) {
+		t.Error("other bytes arrived than were sent")
+	}
+	if longest > vtime.Time(100*time.Millisecond) {
+		t.Errorf("it took %d ms", longest/1e6)
+	}
+}
+
+// TestWhatArrivedIsHandledBeforeTimers: a shard that waited long for its processor sends nothing again that was
+// acknowledged meanwhile.
+func TestWhatArrivedIsHandledBeforeTimers(t *testing.T) {
+	w := newWorld(t, 1, false, tcp.Limits{})
+	w.sides[1].Listen(7, 80)
+	a, b := w.connected(80, false)
+	const all, wait = 8 << 10, vtime.Time(time.Second)
+	for round := range 20 {
+		sent := 0
+		w.sees = func(from int, packet []byte) {
+			if from == 0 {
+				sent += len(packet) - header.IPv4MinimumSize - int(header.TCP(packet[header.IPv4MinimumSize:]).DataOffset())
+			}
+		}
+		had := a.Acknowledged()
+		a.left = bytesOf(uint64(round), all)
+		w.turn()
+		w.time += wait // the acknowledgement is there
+		w.until("the acknowledgement", func() bool { return a.Acknowledged() == had+all })
+		if sent != all || len(b.got) != (round+1)*all {
+			t.Fatalf("round %d: %d bytes of %d were sent, %d have arrived", round, sent, all, len(b.got))
+		}
+	}
+}
+
 // TestPacketsThatWaitLeaveRoomForOthers: the packets of a function that the shard does not take keep none of
 // another's from it, and only so many wait.
 func TestPacketsThatWaitLeaveRoomForOthers(t *testing.T) {
