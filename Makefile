@@ -122,11 +122,8 @@ stress: deps fetch ## repeat the tests that use threads, sockets, TAPs, clocks o
 	$(GO) -C tools run ./stress -root .. -for $(STRESS) -runs $(RUNS) -match '$(MATCH)'
 
 .PHONY: cover
-cover: ## statement coverage of the plain tests, build/cover.html
-	@mkdir -p build
-	$(GO) test -short -coverprofile=build/cover.out -coverpkg=./... ./...
-	$(GO) tool cover -html=build/cover.out -o build/cover.html
-	@$(GO) tool cover -func=build/cover.out | tail -1
+cover: deps fetch ## statement coverage of the tests that `make test` runs, what the program does for them among it: a table by room, build/cover.html
+	@GO='$(GO)' ./tools/cover.sh
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (60s); what it learns is kept in Go's build cache
