@@ -296,3 +296,29 @@ func TestRingsTakeTurns(t *testing.T) {
 		t.Errorf("%d frames are left, want %d", left, 83-33)
 	}
 }
+
+// TestAFlowThatHasNothingIsForgotten: the memory of a ring does not grow with the number of functions and peers that
+// ever used it, and a flow that comes again has its whole part.
+func TestAFlowThatHasNothingIsForgotten(t *testing.T) {
+	ends := New(2)
+	var f Frame
+	for flow := range uint32(3 * maxFlows) {
+		if ends[0].Put(1, &Header{Kind: Plain, Flow: flow}, 64) == nil {
+			t.Fatalf("flow %d finds no room", flow)
+		}
+		ends[0].Commit()
+		if _, ok := ends[1].Take(&f); !ok || f.Flow != flow {
+			t.Fatalf("%+v, want one of flow %d", f.Header, flow)
+		}
+		ends[1].Done()
+	}
+	if n := len(ends[0].out[1][Plain.class()].flows); n > maxFlows {
+		t.Errorf("%d flows are remembered", n)
+	}
+	for n := range FlowFrames {
+		if ends[0].Put(1, &Header{Kind: Plain, Flow: 1}, 0) == nil {
+			t.Fatalf("%d frames of a flow that came again", n)
+		}
+		ends[0].Commit()
+	}
+}

@@ -54,7 +54,7 @@ func (m *Memory) Note(id pfvf.ID, c *control.FunctionChange, is *config.Function
 		}
 	}
 	m.changes[id] = all
-	return m.keep()
+	return keep(m.store, m.changes)
 }
 
 // Forget drops what operators set of a function: the configuration counts for these keys now.
@@ -78,16 +78,16 @@ func (m *Memory) Forget(id pfvf.ID, keys []string) error {
 	if m.changes[id] = all; all.Action == "" && len(all.Set) == 0 {
 		delete(m.changes, id)
 	}
-	return m.keep()
+	return keep(m.store, m.changes)
 }
 
-// keep stores the memory.
-func (m *Memory) keep() error {
-	b, err := json.Marshal(m.changes)
+// keep stores what a memory holds.
+func keep(in Store, changes any) error {
+	b, err := json.Marshal(changes)
 	if err != nil {
 		return err
 	}
-	return m.store.Store(b)
+	return in.Store(b)
 }
 
 // Recall applies the settings that the memory kept from the earlier run. It drops those that set

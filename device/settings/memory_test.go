@@ -119,3 +119,40 @@ func TestNothingIsRememberedWithoutAStore(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTheConfigurationCountsForWhatIsForgotten: the next run has the operators' other settings of the
+// function, and nothing of a function of which all is forgotten.
+func TestTheConfigurationCountsForWhatIsForgotten(t *testing.T) {
+	d := &drawer{}
+	m := NewMemory(d)
+	for id := range pfvf.ID(3) {
+		is := function()
+		c := control.FunctionChange{Action: "disable", Set: map[string]string{"weight": "1", "tenant": "0"}}
+		if err := m.Note(1<<16|id, &c, &is); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, keys := range map[pfvf.ID][]string{0: {"weight", "mac"}, 1: {"weight", "tenant", "enabled"}, 7: {"weight"}} {
+		if err := m.Forget(1<<16|id, keys); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	if _, err := NewMemory(d).Recall(func(_ pfvf.ID, c *control.FunctionChange) error {
+		got = append(got, fmt.Sprint(c.Function, c.Action, c.Set))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"h1.pf0disablemap[tenant:0]", "h1.pf0.vf2disablemap[tenant:0 weight:1]"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if err := NewMemory(nil).Forget(1<<16, []string{"weight"}); err != nil {
+		t.Error(err)
+	}
+	d.fail = errors.New("broken")
+	if err := m.Forget(1<<16, []string{"tenant"}); !errors.Is(err, d.fail) {
+		t.Error(err)
+	}
+}

@@ -31,7 +31,7 @@ func (m *PeerMemory) Note(name string, is *config.Peer) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changes[name] = is
-	return m.keep()
+	return keep(m.store, m.changes)
 }
 
 // Forget drops what is known of peers: the configuration counts for them now.
@@ -44,15 +44,7 @@ func (m *PeerMemory) Forget(names ...string) error {
 	for _, name := range names {
 		delete(m.changes, name)
 	}
-	return m.keep()
-}
-
-func (m *PeerMemory) keep() error {
-	b, err := json.Marshal(m.changes)
-	if err != nil {
-		return err
-	}
-	return m.store.Store(b)
+	return keep(m.store, m.changes)
 }
 
 // Recall returns the peers of a configuration with the changes that the memory kept from the earlier

@@ -1,7 +1,9 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
@@ -50,5 +52,16 @@ func TestTheNextRunHasThePeersAsOperatorsLeftThem(t *testing.T) {
 	store.b = []byte("{")
 	if _, err := NewPeerMemory(&store).Recall(nil); err == nil {
 		t.Error("nonsense was taken")
+	}
+}
+
+// TestPeersAreAsConfiguredWithoutAStore: nothing is kept, and nothing is missed.
+func TestPeersAreAsConfiguredWithoutAStore(t *testing.T) {
+	listed := []config.Peer{{Name: "1"}}
+	for _, m := range []*PeerMemory{nil, NewPeerMemory(nil), NewPeerMemory(&keptPeers{})} {
+		list, err := m.Recall(listed)
+		if err = errors.Join(err, m.Note("2", nil), m.Forget("1")); err != nil || !reflect.DeepEqual(list, listed) {
+			t.Errorf("%+v, %v", list, err)
+		}
 	}
 }

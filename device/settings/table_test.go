@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -89,6 +90,28 @@ func TestAnUnknownSettingNamesTheKnownOnes(t *testing.T) {
 	}
 	if err := Set(&f, "colour", "red"); err == nil || !strings.Contains(err.Error(), "max_tx_rate") {
 		t.Error(err)
+	}
+}
+
+// TestAPortReadsWhatItWrites, whatever its type and mode, and whatever the port was before.
+func TestAPortReadsWhatItWrites(t *testing.T) {
+	port := Find("port")
+	for _, text := range []string{
+		"type=tap,name=vp9,mode=bridged,bridge=br1,netns=ns1,mac=02:00:00:00:00:66,mtu=1400,persist=on,assign=off,address=fd00::7,address=10.0.0.7",
+		"type=tap,name=vp8,mode=direct,assign=on",
+		"type=vhost-user,socket=/run/p.sock,listen=vnic,queues=3,mtu=9000,assign=off",
+		"type=vhost-user,socket=/run/q.sock,assign=on,address=10.0.0.8", "none",
+	} {
+		is := function()
+		if err := port.Set(&is, text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		for _, before := range []string{"none", "type=tap,name=vp7,mode=bridged,bridge=br2,address=10.0.0.9", "type=vhost-user,socket=/run/r.sock,queues=2"} {
+			again := function()
+			if err := errors.Join(port.Set(&again, before), port.Set(&again, port.Text(&is))); err != nil || !reflect.DeepEqual(again, is) {
+				t.Errorf("%s, after %s: %+v, want %+v, %v", port.Text(&is), before, again.Port, is.Port, err)
+			}
+		}
 	}
 }
 

@@ -1,13 +1,14 @@
 package settings
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/falcon-vnic/vnic/device/config"
 )
 
 // TestValuesEndAtTheirLimits checks that the first and the last valid value of a setting are
-// accepted, and that values just outside are refused without any change.
+// accepted and written such that they are read again, and that values just outside are refused.
 func TestValuesEndAtTheirLimits(t *testing.T) {
 	for _, c := range []struct {
 		key       string
@@ -29,6 +30,13 @@ func TestValuesEndAtTheirLimits(t *testing.T) {
 			f := function()
 			if err := Set(&f, c.key, text); err != nil {
 				t.Errorf("%s %s: %v", c.key, text, err)
+			}
+			if c.key == "port" { // what is missing in it comes from the configuration: TestAPortReadsWhatItWrites
+				continue
+			}
+			again := function()
+			if written := Find(c.key).Text(&f); Set(&again, c.key, written) != nil || !reflect.DeepEqual(again, f) {
+				t.Errorf("%s %s is written %s", c.key, text, written)
 			}
 		}
 		for _, text := range c.bad {

@@ -2,7 +2,6 @@ package underlay
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 )
 
@@ -171,12 +170,7 @@ var verdictNames = [NumVerdicts]string{
 	"drop-no-route", "drop-too-long", "drop-buffer", "drop-neighbours-full", "drop-park-full", "drop-unresolved", "drop-queue-full",
 }
 
-func (v Verdict) String() string {
-	if v < NumVerdicts {
-		return verdictNames[v]
-	}
-	return fmt.Sprintf("verdict(%d)", uint8(v))
-}
+func (v Verdict) String() string { return verdictNames[v] }
 
 // Stats counts verdicts; index it with a Verdict.
 type Stats [NumVerdicts]uint64

@@ -540,3 +540,24 @@ func TestParkedAreBounded(t *testing.T) {
 		t.Errorf("%d neighbours", len(a.neighbours))
 	}
 }
+
+// TestTheNewestRivalIsTried: of two hosts that claim an address after the one that has it, the later one is tried, and it
+// is reached there as soon as it answers under a seal.
+func TestTheNewestRivalIsTried(t *testing.T) {
+	const start = 10 * second
+	a, b := newStack(t, macA, "10.0.0.1/24"), newStack(t, macB, "10.0.0.2/24")
+	introduce(t, start, a, b)
+	a.Input(start, answers(ipB.As4()))
+	claim := answers(ipB.As4())
+	macD := MAC{2, 0, 0, 0, 0, 4}
+	copy(claim[6:], macD[:])
+	copy(claim[ethLen+8:], macD[:])
+	a.Input(start, claim)
+	if a.Advance(start + rivalEvery); a.neighbours[ipB].mac != macD {
+		t.Errorf("%x is tried, want %x", a.neighbours[ipB].mac, macD)
+	}
+	a.Authenticated(start+rivalEvery, ipB, macD)
+	if a.Advance(start + 3*rivalEvery); a.neighbours[ipB].mac != macD {
+		t.Errorf("%x is tried, although %x was proved", a.neighbours[ipB].mac, macD)
+	}
+}
