@@ -2,11 +2,13 @@ package device
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
+	"github.com/falcon-vnic/vnic/device/ports"
 	"github.com/falcon-vnic/vnic/falcon"
 	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
@@ -245,5 +248,56 @@ func TestAReloadIsAskedForOrRefused(t *testing.T) {
 	must(t, os.Remove(filepath.Join(keys, "host-1.key")))
 	if err := n.Reconfigure(w.edited(0, func(c *config.Config) { c.Log.Level = "debug" })); err == nil || !strings.Contains(err.Error(), "cm.identity") || level != slog.LevelError {
 		t.Errorf("%v, level %v", err, level)
+	}
+}
+
+// fullGuests has no room for another guest's port.
+type fullGuests struct{}
+
+func (fullGuests) OpenPort(*config.Port, func(func()) bool) (ports.Device, error) {
+	return nil, errors.New("no room for a port")
+}
+
+// TestAReloadWhosePortCannotBeMadeIsTakenBack: functions and peers are as they were before it, and another reload
+// finds nothing of it.
+func TestAReloadWhosePortCannotBeMadeIsTakenBack(t *testing.T) {
+	w := newWorld(t)
+	n := w.nics[0]
+	n.fitter.mu.Lock()
+	n.deps.Guests = fullGuests{}
+	n.fitter.mu.Unlock()
+	state := func() (is [3]config.Function, tenants []uint32) {
+		must(t, n.core.Do(func(falcon.Time) {
+			for i := range is {
+				is[i] = n.core.Functions.Settings(pfvf.ID(0x10001 + i))
+			}
+			tenants = n.core.Peers.Find("2").Is.Tenants
+		}))
+		return is, tenants
+	}
+	was, tenants := state()
+	port := config.Port{Type: config.PortVhostUser, Socket: "/nowhere/p.sock", Listen: "guest", MTU: 1400, Queues: 1, Assign: new(bool)}
+	change := func(c *config.Config) {
+		vfs := c.Functions[0].VFs
+		vfs[0].Address, vfs[1].Address = vfs[1].Address, netip.MustParseAddr("192.168.100.77") // one needs what another gives up
+		vfs[2].Port = &port
+		c.Peers[0].Tenants = []uint32{7, 9}
+	}
+	if err := n.Reconfigure(w.edited(0, change)); err == nil || !strings.Contains(err.Error(), "port of h1.pf0.vf3: no room for a port") {
+		t.Fatal(err)
+	}
+	if is, now := state(); !reflect.DeepEqual(is, was) || !slices.Equal(now, tenants) {
+		t.Errorf("%+v, %v; want %+v, %v", is, now, was, tenants)
+	}
+	if err := n.core.Do(func(falcon.Time) {
+		if err := n.core.Functions.AddGID(0x10001, netip.MustParseAddr("192.168.100.77").As16(), [16]byte{}); err != nil {
+			t.Errorf("an address that nobody has: %v", err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	must(t, n.Reconfigure(w.edited(0, func(c *config.Config) { c.Peers[0].Tenants = []uint32{7, 9} })))
+	if is, now := state(); !reflect.DeepEqual(is, was) || !slices.Equal(now, []uint32{7, 9}) {
+		t.Errorf("%+v, %v", is, now)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/nettest"
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/queues"
 )
 
@@ -54,6 +55,13 @@ func attachClient(t *testing.T, path string, preamble []byte, fds ...int) (*net.
 	if err != nil {
 		t.Fatal(err)
 	}
+	status, reason := greet(t, c, preamble, fds...)
+	return c, status, reason
+}
+
+// greet sends a preamble on a client's connection and returns the answer.
+func greet(t *testing.T, c *net.UnixConn, preamble []byte, fds ...int) (uint32, string) {
+	t.Helper()
 	t.Cleanup(func() { c.Close() })
 	var oob []byte
 	if len(fds) > 0 {
@@ -70,7 +78,7 @@ func attachClient(t *testing.T, path string, preamble []byte, fds ...int) (*net.
 	if _, err := io.ReadFull(c, reason); err != nil {
 		t.Fatal(err)
 	}
-	return c, binary.LittleEndian.Uint32(a[:]), string(reason)
+	return binary.LittleEndian.Uint32(a[:]), string(reason)
 }
 
 func listenUnix(t *testing.T) (queues.Attachment, string) {
@@ -133,6 +141,45 @@ func TestClientsMemoryIsMapped(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-gone
+}
+
+// TestADriverInThisProcessIsAClient: it speaks as one does at a socket, is told apart from those, and finds nobody after
+// the end.
+func TestADriverInThisProcessIsAClient(t *testing.T) {
+	a := NewInProcess(guestmem.NewBudget("drivers in this process", guestmem.Attachment))
+	fd := memfd(t, 1<<20, unix.F_SEAL_SHRINK)
+	c, err := a.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, reason := greet(t, c, preambleOf(1, clientRegion{1 << 32, 0x1000, 0}), fd); status != 0 {
+		t.Fatal(reason)
+	}
+	s, err := a.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := s.Identity(); p.Transport != queues.InProcess || p.PID != os.Getpid() || a.Addr() != "in-process:in-process" {
+		t.Errorf("peer %+v of %s", p, a.Addr())
+	}
+	bytes := uint64(0)
+	s.Watch(func(rs queues.Regions) { bytes = rs.Bytes() })()
+	if bytes != 0x1000 {
+		t.Errorf("%d bytes of memory", bytes)
+	}
+	refused, err := a.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := greet(t, refused, preambleOf(maxClientRegions+1)); status == 0 {
+		t.Error("a driver with too many regions is served")
+	}
+	if err := errors.Join(s.Close(), a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Dial(t.Context()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after the end: %v", err)
+	}
 }
 
 func TestRefusedClientsHearTheReason(t *testing.T) {

@@ -279,7 +279,7 @@ func testLifecycleModel(t *testing.T) {
 // that they are empty after each reset, whatever was left in them. (DEV-1017)
 func TestAdminInWindow(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
-	o := newOffender(t, v)
+	o := newOffender(t, v, 0)
 	v.shards[0].guests.OpenEvents(o.b, o.bell)
 	sq, cq := o.bell.(queues.AdminHolder).AdminQueues()
 	for range 3 {

@@ -17,8 +17,7 @@ import (
 func TestADriverThatRingsWhenAskedLosesNoRequest(t *testing.T) {
 	for seed := range uint64(10) {
 		v := newVirtual(t, seed, sim.Impairment{Delay: 30_000, Jitter: 20_000, Loss: 0.02})
-		a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
-		a.b.Features = abi.FeatureEventIndex
+		a, b := newDriverWith(v, 0, 1, abi.FeatureEventIndex), newDriver(v, 1, 1)
 		a.setUp()
 		b.setUp()
 		a.connectTo(b, 99)
@@ -65,8 +64,7 @@ func TestADriverThatRingsWhenAskedLosesNoRequest(t *testing.T) {
 // and that the driver rings a shard that no longer polls.
 func TestBusyDriverRingsNoBell(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
-	a, b := newDriver(v, 0, 1), newDriver(v, 1, 1)
-	a.b.Features = abi.FeatureEventIndex
+	a, b := newDriverWith(v, 0, 1, abi.FeatureEventIndex), newDriver(v, 1, 1)
 	a.setUp()
 	b.setUp()
 	a.connectTo(b, 99)

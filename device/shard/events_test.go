@@ -76,8 +76,7 @@ func (q *testIRQ) arm(t *testing.T) bool {
 
 // interrupted returns a driver with event queues, whose CQ uses the first.
 func interrupted(v *virtual, nic int) (*driver, *testIRQ) {
-	d, q := newDriver(v, nic, 1), newTestIRQ()
-	d.b.Features = abi.FeatureVectors | abi.FeatureArmWord | abi.FeatureEventIndex
+	d, q := newDriverWith(v, nic, 1, abi.FeatureVectors|abi.FeatureArmWord|abi.FeatureEventIndex), newTestIRQ()
 	v.shards[nic].guests.OpenEvents(d.b, q)
 	d.vector = 1
 	return d, q

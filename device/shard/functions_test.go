@@ -328,7 +328,7 @@ func testPFManagesVFs(t *testing.T) {
 	if q.State != abi.StateReset || q.MAC != [6]byte{2, 0, 0, 0, 0, 20} || q.Tenant != 7 || q.GID != gid || q.MaxTxRate != 500 || q.LinkUp != 1 || q.Link != abi.LinkEnable || q.SpoofCheck != 1 {
 		t.Errorf("%+v", q)
 	}
-	d := newDriver(v, 0, 20) // the PF's guest may drive it
+	d := newDriverWith(v, 0, 20, abi.FeatureFunctionEvents|abi.FeatureDatagrams|abi.FeatureExtendedVerbs) // the PF's guest may drive it
 	if !d.fn.assignedTo("bare", d.b.Peer) {
 		t.Error("the VF is not its PF's guest's")
 	}
@@ -377,7 +377,6 @@ func testPFManagesVFs(t *testing.T) {
 	if o := objects(d, abi.AdminOpQueryObjects, &abi.QueryObjects{}); o != want {
 		t.Errorf("quotas as the VF sees them %+v", o)
 	}
-	d.b.Features |= abi.FeatureExtendedVerbs
 	for range 3 {
 		d.must(abi.AdminOpOpenXRCD, nil)
 		d.must(abi.AdminOpCreateAH, &abi.CreateAH{PDN: d.pdn, DGID: gid})

@@ -21,9 +21,11 @@ import (
 	"github.com/falcon-vnic/vnic/device/conn"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/gateway"
+	"github.com/falcon-vnic/vnic/device/guest"
 	"github.com/falcon-vnic/vnic/device/security"
 	"github.com/falcon-vnic/vnic/falcon"
 	"github.com/falcon-vnic/vnic/internal/tape"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -201,8 +203,55 @@ func TestAReplayedShardDoesTheSameAgain(t *testing.T) {
 		"datagrams": TestDatagramsArriveAsTheirAddressHandleSays, "bounds of datagrams": TestDatagramsArriveAgainAfterAReset, "GIDs": TestDatagramsFromGIDs, "settings": TestChangeAllOrNothing,
 		"a removed peer": TestARemovedPeerLeavesNothing, "a peer that comes back": TestAPeerThatComesBackWorks, "a peer that moves": TestAPeerThatMovesKeepsItsConnections,
 		"checksums among headers": TestAttackChecksumOverAddress, "wiring": TestWiredByAnyNumbers, "wiring in SQD": TestWiredInSQD, "a driver that detaches": TestDetachMidOperation,
+		"interrupts": TestEachArmingBringsOneInterrupt, "a driver that is woken": TestADriverWokenByInterruptsMissesNothing, "hostile event queues": TestEventQueueHostile,
+		"a PF and its VFs": TestPFManagesVFs, "a PF that is reset": TestPFResetTakesVFsDown, "operators": TestOperatorSetsVF, "links that are down": TestAFunctionWhoseLinkIsDownIsCutOff,
+		"the path's MTU": TestThePathsMTUIsFoundAndKept, "connections and the path's MTU": TestConnectionsKeepToWhatThePathCarries, "a peer that answers elsewhere": TestAPeerThatAnswersOnlyElsewhereHasMoved,
+		"keys that are over": TestPacketsOfAnExpiredSPIAreDropped, "groups": TestAGroupsMembersGetEachDatagramOnce, "memory in pieces": TestRegMRInPieces, "RoCE": TestRoCEConnections,
+		"a lost peer": TestConnectionsToALostPeerAreFreed, "reserved bits": TestAStrictNICFindsBytesThatMustBeZero,
 	} {
 		t.Run(name, test)
+	}
+}
+
+// TestADriverBreaksTheSameRulesInAReplay: one that rings by records in shared memory and has event queues there, and one
+// whose session ends because it broke a rule of its channel.
+func TestADriverBreaksTheSameRulesInAReplay(t *testing.T) {
+	strict := func(_ int, c *config.Config) { c.NIC.Strict = true }
+	same := func(what string, made *[]*taping, s *Shard, id pfvf.ID, want int) {
+		t.Helper()
+		p := (*made)[0].replay(t)
+		is, again := s.View().Objects.Violations(0, id), p.Shard.View().Objects.Violations(0, id)
+		if len(is) < want || !reflect.DeepEqual(is, again) {
+			t.Errorf("%s: %+v, want %+v", what, again, is)
+		}
+		if a, b := s.View().Functions.Describe(id), p.Shard.View().Functions.Describe(id); !reflect.DeepEqual(a, b) {
+			t.Errorf("%s: %+v, want %+v", what, b, a)
+		}
+	}
+	for _, clause := range []string{"DRV-1004", "DRV-1010", "DRV-801", "DRV-709", "DRV-902"} {
+		made, end := recordAll()
+		v := newVirtualWith(t, 1, wire100us, strict)
+		v.tell = false
+		o, to := newOffender(t, v, usedBy(clause)), newDriver(v, 1, 1)
+		o.setUp()
+		to.setUp()
+		o.connectTo(to, 99)
+		offences[clause](o, to)
+		same(clause, made, v.shards[0], o.fn.ID, 1)
+		end()
+	}
+	for what, fault := range map[string]error{
+		"it leaves": nil, "its channel is lost": errors.New("EOF"),
+		"it breaks a rule": guest.Broken(abi.DRV201, []byte{1, 2, 3}, errors.New("a message of no kind")),
+	} {
+		made, end := recordAll()
+		v := newVirtualWith(t, 1, wire100us, strict)
+		d := newDriver(v, 0, 1)
+		d.setUp()
+		_ = d.ch.Close(fault)
+		v.idle(1_000_000)
+		same(what, made, v.shards[0], d.fn.ID, map[bool]int{true: 1}[what == "it breaks a rule"])
+		end()
 	}
 }
 

@@ -223,8 +223,6 @@ var offences = map[string]func(o *offender, to *driver){
 		}
 	},
 	"DRV-1010": func(o *offender, _ *driver) {
-		o.b.Features |= abi.FeatureVectors
-		o.v.shards[o.nic].guests.OpenEvents(o.b, o.bell)
 		r := o.must(abi.AdminOpCreateCQ, &abi.CreateCQ{Log2Entries: 1, Levels: 1, Vector: 1, Pages: o.list(3, 40, 1)})
 		news := func() { // armed behind: the event comes at once
 			o.ring(abi.DoorbellCQArm, binary.LittleEndian.Uint32(r), ^uint32(0))
@@ -234,6 +232,14 @@ var offences = map[string]func(o *offender, to *driver){
 		o.eventConsumer(0, 500)
 		news()
 	},
+}
+
+// usedBy returns the features that an offence needs beside those of all offenders.
+func usedBy(clause string) uint64 {
+	if clause == "DRV-1010" {
+		return abi.FeatureVectors
+	}
+	return 0
 }
 
 // eventConsumer writes the driver's index of event queue n.
@@ -277,7 +283,7 @@ func TestEveryBrokenClauseIsRecordedOnce(t *testing.T) {
 		t.Run(clause, func(t *testing.T) {
 			v := newVirtualWith(t, 1, wire100us, func(_ int, c *config.Config) { c.NIC.Strict = true })
 			v.tell = false
-			o, to := newOffender(t, v), newDriver(v, 1, 1)
+			o, to := newOffender(t, v, usedBy(clause)), newDriver(v, 1, 1)
 			o.setUp()
 			to.setUp()
 			o.connectTo(to, 99)
@@ -298,9 +304,9 @@ func TestEveryBrokenClauseIsRecordedOnce(t *testing.T) {
 	}
 }
 
-func newOffender(t *testing.T, v *virtual) *offender {
+func newOffender(t *testing.T, v *virtual, features uint64) *offender {
 	t.Helper()
-	o := &offender{driver: newDriver(v, 0, 1)}
+	o := &offender{driver: newDriverWith(v, 0, 1, abi.FeatureArmWord|features)}
 	win, err := ivshmem.NewWindow(uint32(o.fn.ID), abi.FunctionVF)
 	if err != nil {
 		t.Fatal(err)
@@ -314,9 +320,8 @@ func newOffender(t *testing.T, v *virtual) *offender {
 		bell.Close()
 		win.Close()
 	})
-	o.b.Features = abi.FeatureArmWord
 	o.ch.OnEnd(func(err error) { o.fn.Fault(abi.FaultProtocol, err.Error()) })
-	v.shards[0].guests.Bells.Add(o.b, bell, nil)
+	v.shards[0].guests.Listen(o.b, bell, nil)
 	o.bell = bell
 	return o
 }
@@ -418,7 +423,7 @@ func TestAViolationShowsWhatWasWrong(t *testing.T) {
 		},
 	} {
 		v := newVirtual(t, 1, wire100us)
-		o := newOffender(t, v)
+		o := newOffender(t, v, 0)
 		o.setUp()
 		params := tt.params(o)
 		o.command(tt.op, params)
@@ -449,7 +454,7 @@ func TestAViolationShowsWhatWasWrong(t *testing.T) {
 // read is not assigned to that command.
 func TestEvidenceAfterFault(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
-	o := newOffender(t, v)
+	o := newOffender(t, v, 0)
 	o.enable()
 	o.pdn = binary.LittleEndian.Uint32(o.must(abi.AdminOpAllocPD, nil))
 	o.driver.post(abi.AdminOpRegMR, o.bigRegion())
@@ -467,7 +472,7 @@ func TestEvidenceAfterFault(t *testing.T) {
 // error, and recorded (DRV-608).
 func TestReceiveTooLong(t *testing.T) {
 	v := newVirtual(t, 1, wire100us)
-	o, to := newOffender(t, v), newDriver(v, 1, 1)
+	o, to := newOffender(t, v, 0), newDriver(v, 1, 1)
 	o.setUp()
 	to.setUp()
 	o.connectTo(to, 99)
@@ -558,7 +563,7 @@ func TestAStrictNICFindsBytesThatMustBeZero(t *testing.T) {
 		for _, strict := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s in %s, strict %t", tt.clause, tt.ring, strict), func(t *testing.T) {
 				v := newVirtualWith(t, 1, wire100us, func(_ int, c *config.Config) { c.NIC.Strict = strict })
-				o, to := newOffender(t, v), newDriver(v, 1, 1)
+				o, to := newOffender(t, v, 0), newDriver(v, 1, 1)
 				o.setUp()
 				to.setUp()
 				o.connectTo(to, 99)
@@ -583,7 +588,7 @@ func TestPartsOfXRCAreCheckedForXRCOnly(t *testing.T) {
 		{abi.CreateQP{Type: abi.QPTypeXRCRecv, XRCDN: 1 << 20}, abi.StatusNotFound},
 	} {
 		v := newVirtual(t, 1, wire100us)
-		o := newOffender(t, v)
+		o := newOffender(t, v, 0)
 		o.setUp()
 		o.b.Features |= abi.FeatureExtendedVerbs
 		if tt.is.Type != abi.QPTypeXRCRecv {

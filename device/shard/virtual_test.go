@@ -491,9 +491,15 @@ const pageSize = abi.PageSize
 
 func newDriver(v *virtual, nic int, vf int) *driver {
 	v.t.Helper()
+	return newDriverWith(v, nic, vf, abi.FeatureFunctionEvents|abi.FeatureDatagrams)
+}
+
+// newDriverWith returns a driver that uses these features.
+func newDriverWith(v *virtual, nic int, vf int, features uint64) *driver {
+	v.t.Helper()
 	d := &driver{v: v, nic: nic, mem: make([]byte, driverMem)}
 	d.fn = v.function(nic, vf)
-	d.attach(d, abi.FeatureFunctionEvents|abi.FeatureDatagrams, nil)
+	d.attach(d, features, nil)
 	return d
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,6 +79,49 @@ func TestFileThatIsNoNamespaceIsRefused(t *testing.T) {
 	if err := CheckNetns("/proc/self/ns/net"); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestABridgeNamesItsMembers: with their MTU, and whether they are up; nothing else is a bridge, and a TAP that is there is
+// not taken.
+func TestABridgeNamesItsMembers(t *testing.T) {
+	withTAPs(t, func() {
+		for _, name := range []string{"br0", "br1"} {
+			if err := NewBridge(name, 1500); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, bridge := range map[string]string{"guest0": "br0", "guest1": "br0", "guest2": "br1", "guest3": ""} {
+			f, err := OpenGuest(name, bridge, 1400)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+		}
+		down, err := netlink.LinkByName("guest1")
+		if err == nil {
+			err = netlink.LinkSetDown(down)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := Members("br0")
+		slices.SortFunc(list, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+		if want := []Member{{"guest0", 1400, true}, {"guest1", 1400, false}}; err != nil || !slices.Equal(list, want) {
+			t.Errorf("%+v, %v; want %+v", list, err, want)
+		}
+		for _, name := range []string{"nobridge", "guest0"} {
+			if _, err := Members(name); err == nil || CheckBridge(name, 1400) == nil {
+				t.Errorf("%s is a bridge", name)
+			}
+		}
+		if f, err := OpenGuest("guest0", "br0", 1400); err == nil || !strings.Contains(err.Error(), `tap "guest0"`) {
+			f.Close()
+			t.Errorf("a TAP that another has: %v", err)
+		}
+		if _, err := HasUSO(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestGuestWithoutBridge: if the bridge of a guest's TAP does not exist, no TAP is left behind.
