@@ -122,7 +122,7 @@ stress: deps fetch ## repeat the tests that use threads, sockets, TAPs, clocks o
 	$(GO) -C tools run ./stress -root .. -for $(STRESS) -runs $(RUNS) -match '$(MATCH)'
 
 .PHONY: cover
-cover: deps fetch ## statement coverage of the tests that `make test` runs, what the program does for them among it: a table by room, build/cover.html
+cover: deps fetch ## statement coverage of the tests that `make test` runs, with the program that they start: a table by room, build/cover.html
 	@GO='$(GO)' ./tools/cover.sh
 
 .PHONY: fuzz

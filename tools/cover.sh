@@ -1,8 +1,8 @@
 #!/bin/sh
 # Statement coverage of the tests that `make test` runs: a table by room, build/cover.html and
-# build/cover.out. With packages: of their tests alone. What the program does that tests start counts,
-# too: it is built to count, and like a test's process it writes what it did to GOCOVERDIR when it ends.
-# A process that a signal kills writes nothing, and neither does one inside a guest.
+# build/cover.out. With packages: of their tests alone. The program that tests start counts, too: it is
+# built with -cover and, like a test, writes its counts to GOCOVERDIR when it ends. A process that a
+# signal kills writes nothing, and neither does one inside a guest.
 set -eu
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- ./...

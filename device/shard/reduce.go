@@ -188,7 +188,7 @@ func (r *reduction) inside() (groups [][]int) {
 }
 
 // each calls f for each event that is kept and may be left out, and says whether it was in the inbox of a Step.
-// That keys and numbers are random has to stay: without it they would not be the ones that drivers use.
+// The event that makes keys and numbers random always stays: without it they are not those that the drivers use.
 func (r *reduction) each(f func(i int, inside bool)) {
 	inside := false
 	for i := range r.script.Events {

@@ -33,8 +33,8 @@
 // # Losses
 //
 // The congestion control is Reno, not CUBIC: CUBIC's window grows with time, in seconds or in round trips of at
-// least a millisecond (gVisor's MinSRTT), and Reno's with each round trip. A connection has at most Limits.Buffer
-// under way, which Reno has again after a loss in as many milliseconds as CUBIC takes tens of them.
+// least a millisecond (gVisor's MinSRTT), and Reno's with each round trip. After a loss Reno has the whole window,
+// which is at most Limits.Buffer, again within milliseconds; CUBIC takes tens of them.
 //
 // # Bounds
 //

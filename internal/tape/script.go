@@ -131,7 +131,7 @@ func (l *loose) begun(t *Tape) (now int64) {
 // fleeting are kinds of what was there for one event only.
 var fleeting = map[Kind]bool{BellTake: true, Opened: true, Checked: true, Taken: true, StreamEvent: true, StreamPacket: true}
 
-// once are kinds of values that are given once.
+// once are kinds of values of which each answers one question only.
 var once = map[Kind]bool{Random: true, Epoch: true}
 
 // longestStep is more than a Step takes from outside, bytes.
