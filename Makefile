@@ -70,9 +70,9 @@ fetch: ## download Go modules and the guests' kernel: nothing is downloaded late
 
 # Tests named TestLong… take more than half a minute on two processors, TestInside… run in the guest of
 # another test. Packages in virtual time, where one thread plays all, and what counts allocations run
-# without the race detector, which makes them ten times as slow. `make test-long` and `make check` run
-# device/shard and rdma with it: their code runs on threads. It lets each process wait a second before
-# it ends, for races of goroutines that go on; tests leave none.
+# without the race detector, which makes them ten times as slow and finds nothing where there is one thread;
+# `make check` runs them with it. It lets each process wait a second before it ends, for races of goroutines
+# that go on; tests leave none.
 TESTENV  := VNIC_TEST_REQUIRE=1 VNIC_TEST_PROGRAM=$(CURDIR)/$(BIN)
 RACE     := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race
 VIRTUAL  := ./cmd/vnic/sim/scenario ./cmd/vnic/sim ./falcon/sim ./device/shard ./rdma
@@ -86,7 +86,8 @@ test: deps fetch build ## all tests but the long ones, with -race, TAPs and QEMU
 	$(TESTENV) $(GO) test -json -shuffle=on -skip '^Test(Long|Inside)' $(UNRACED) | build/report
 	$(GO) -C tools test ./...
 
-# The package whose long tests take longest begins first: others run beside it.
+# The package whose long tests take longest begins first: others run beside it, three packages at a time
+# and not two, because guests wait much of their time.
 LONGEST  := ./cmd/vnic/linuxtest
 
 # How many packets test-long simulates under faults; 1e9 for a release, which takes an hour on two processors.
@@ -95,9 +96,8 @@ PACKETS  ?= 1e7
 .PHONY: test-long
 test-long: deps fetch build cross ## the long tests, each fuzz target for a while, and PACKETS (1e7) simulated packets under faults
 	@$(GO) -C tools build -o ../build/report ./report
-	$(TESTENV) $(RACE) -json -shuffle=on -timeout 60m -run '^TestLong' $(LONGEST) $(RACED) | build/report
-	$(TESTENV) $(RACE) -json -shuffle=on -timeout 30m -skip '^Test(Long|Inside|NoAllocations)' ./device/shard ./rdma | build/report
-	@./tools/fuzz.sh 10s
+	$(TESTENV) $(RACE) -json -p 3 -shuffle=on -timeout 60m -run '^TestLong' $(LONGEST) $(RACED) | build/report
+	@./tools/fuzz.sh 5s
 	$(TESTENV) VNIC_SIM_PACKETS=$(PACKETS) $(GO) test -json -timeout 24h -run '^TestLong' $(VIRTUAL) | build/report
 
 # How long soak goes on, and with which seed; none: another each time.

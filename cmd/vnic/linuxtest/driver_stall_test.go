@@ -20,6 +20,7 @@ import (
 // goes on and has let go of it; then it is given back. So it is, too, when the driver is unloaded
 // meanwhile.
 func TestLongDriverStall(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

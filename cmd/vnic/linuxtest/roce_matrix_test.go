@@ -40,14 +40,15 @@ var (
 	byCM = service{"-R -F", "write read send atomic"}
 )
 
-// cells are all operations, as bandwidth and as latency. READs and atomics have -o, because without
+// cells are all operations, as bandwidth and as latency.
+func (s service) cells() []cell { return slices.Concat(s.figure("bw"), s.figure("lat")) }
+
+// figure has all operations as one of perftest's figures, bw or lat. READs and atomics have -o, because without
 // it either side asks for as many at once as the other's device has.
-func (s service) cells() (cells []cell) {
+func (s service) figure(figure string) (cells []cell) {
 	sizes := map[string]string{"write": " -s 9000", "read": " -s 9000 -o 16", "send": " -s 1000", "atomic": " -o 16"}
 	for operation := range strings.FieldsSeq(s.operations) {
-		for _, figure := range []string{"bw", "lat"} {
-			cells = append(cells, cell{fmt.Sprintf("ib_%s_%s %s%s -n %d", operation, figure, s.flags, sizes[operation], cellRuns), 1})
-		}
+		cells = append(cells, cell{fmt.Sprintf("ib_%s_%s %s%s -n %d", operation, figure, s.flags, sizes[operation], cellRuns), 1})
 	}
 	return cells
 }
@@ -74,19 +75,24 @@ var verifyingCells = []cell{
 var libfabricCells = []cell{{command: "fi_pingpong -p verbs -e msg -c -I 20 -S 60000"}}
 
 // unreliableCells wait for ever if a packet is lost.
-var unreliableCells = slices.Concat(unreliable.cells(), datagrams.cells(), []cell{
+var unreliableCells = []cell{
 	{command: "ibv_uc_pingpong {pp} -c -s 9000 -n 50"},
 	{command: "ibv_ud_pingpong {pp} -c -s 2000 -n 50"},
 	{command: "udaddy{family}|udaddy{family} -s {peer}"},
-})
+}
+
+// otherHeaders are the programs of settings in which packets only have other headers: each operation once.
+var otherHeaders = slices.Concat(reliable.figure("bw"), unreliable.figure("bw"), datagrams.figure("bw"), unreliableCells, verifyingCells)
 
 // TestLongRoCEDriver runs all programs on one NIC, over IPv4.
 func TestLongRoCEDriver(t *testing.T) {
-	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, reliable.cells(), unreliableCells, verifyingCells, libfabricCells)
+	t.Parallel()
+	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, reliable.cells(), unreliable.cells(), datagrams.cells(), unreliableCells, verifyingCells, libfabricCells)
 }
 
 // TestLongRoCEDriverCM lets rdma_cm connect all queue pairs.
 func TestLongRoCEDriverCM(t *testing.T) {
+	t.Parallel()
 	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, byCM.cells(), cmCells)
 }
 
@@ -98,22 +104,26 @@ var cmCells = []cell{
 
 // TestLongRoCEDriverSizes runs all sizes of perftest.
 func TestLongRoCEDriverSizes(t *testing.T) {
+	t.Parallel()
 	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, sizeCells)
 }
 
 // TestLongRoCEDriverIPv6 runs on one NIC, over IPv6.
 func TestLongRoCEDriverIPv6(t *testing.T) {
-	onTheWire(t, linuxSetting{gid: "fd00:100::11"}, reliable.cells(), unreliableCells, verifyingCells, cmCells[:1])
+	t.Parallel()
+	onTheWire(t, linuxSetting{gid: "fd00:100::11"}, otherHeaders, cmCells[:1])
 }
 
 // TestLongRoCEDriverTunnel runs between two NICs, over IPv4.
 func TestLongRoCEDriverTunnel(t *testing.T) {
-	onTheWire(t, linuxSetting{gid: "192.168.100.11", two: true}, reliable.cells(), unreliableCells, verifyingCells, libfabricCells)
+	t.Parallel()
+	onTheWire(t, linuxSetting{gid: "192.168.100.11", two: true}, otherHeaders, libfabricCells)
 }
 
 // TestLongRoCEDriverTunnelIPv6 runs between two NICs, over IPv6.
 func TestLongRoCEDriverTunnelIPv6(t *testing.T) {
-	onTheWire(t, linuxSetting{gid: "fd00:100::11", two: true}, reliable.cells(), unreliableCells, verifyingCells)
+	t.Parallel()
+	onTheWire(t, linuxSetting{gid: "fd00:100::11", two: true}, otherHeaders)
 }
 
 // someLost is the impairment of the packets that each NIC receives from the other.
@@ -121,12 +131,14 @@ const someLost = "{loss: 1%, duplicate: 1%, reorder: 1%}"
 
 // TestLongRoCEDriverLosses loses packets between two NICs, over IPv4.
 func TestLongRoCEDriverLosses(t *testing.T) {
+	t.Parallel()
 	onTheWire(t, linuxSetting{gid: "192.168.100.11", two: true, impair: someLost}, reliable.cells(), byCM.cells()[:1], verifyingCells, libfabricCells)
 }
 
 // TestLongRoCEDriverLossesIPv6 loses packets between two NICs, over IPv6.
 func TestLongRoCEDriverLossesIPv6(t *testing.T) {
-	onTheWire(t, linuxSetting{gid: "fd00:100::11", two: true, impair: someLost}, reliable.cells(), verifyingCells)
+	t.Parallel()
+	onTheWire(t, linuxSetting{gid: "fd00:100::11", two: true, impair: someLost}, reliable.figure("bw"), verifyingCells)
 }
 
 // onTheWire runs programs with the server in one guest and the client in the other, then the other
