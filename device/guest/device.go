@@ -63,8 +63,8 @@ type Owner interface {
 	TakeVFsDown(now falcon.Time)
 	// QueryObjects returns how many objects the function may have, or has.
 	QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status)
-	// Announce tells peers that the function has the address add and no longer drop; zero means
-	// none. then is called with the answer, even after a reset.
+	// Announce tells peers that the function now has the address add and no longer has the
+	// address drop (zero: none). It calls then with the answer, even after a reset.
 	Announce(add, drop [16]byte, then func(abi.Status))
 	// Withdraw takes back everything that was announced or is still to be announced.
 	Withdraw()

@@ -13,7 +13,7 @@ const maxBehind = 256
 // numbers, the others in order. Each channel has one. No event is lost, and still the number of
 // waiting events is bounded: a newer event replaces a waiting one of the same type about the same
 // object or the function, the events about an object are dropped when it is destroyed, and a driver
-// that is behind gets no connections, whose events are not merged (DEV-211).
+// that is behind gets no further connections, because their events are not merged (DEV-211).
 type EventStore struct {
 	cqs   cqSet
 	async []abi.AsyncEvent // Type 0 marks a dropped event

@@ -8,7 +8,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// gidTable maps indices to the function's addresses, as InfiniBand programs name them by index.
+// gidTable maps indices to the function's addresses, which InfiniBand programs name by index.
 // Entry 0 is the function's own address until the driver changes it. Other addresses are announced
 // to peers by the NIC's core, which decides whether the function may have an address.
 //

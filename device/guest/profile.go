@@ -45,7 +45,7 @@ func newProfile(name string, seed uint64) *profile {
 // oneIn returns true once in n calls on average.
 func (p *profile) oneIn(n int) bool { return p.dice.IntN(n) == 0 }
 
-// within returns a random time after now, at most by most.
+// within returns a random time after now, at most most ns later.
 func (p *profile) within(now falcon.Time, most int64) falcon.Time {
 	return now + 1 + p.dice.Int64N(most)
 }
@@ -64,7 +64,8 @@ func (p *profile) deadline() falcon.Time {
 // paused reports whether send queues are not looked at now.
 func (p *profile) paused(now falcon.Time) bool { return now < p.pausedUntil }
 
-// endPause clears a pause that is over. Until then there is a deadline, for which queues may wait.
+// endPause clears a pause that is over. Until it is cleared, its end is a deadline, since queues
+// may wait for it.
 func (p *profile) endPause(now falcon.Time) {
 	if !p.paused(now) {
 		p.pausedUntil = 0

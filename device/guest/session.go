@@ -244,8 +244,8 @@ func (s *Session) breach(err error) {
 	s.b.End()
 }
 
-// Channel sends the control messages of one driver (docs/abi §2) to it: over a byte stream
-// (Stream), or another way. The driver's requests go the other way, through a Session.
+// Channel sends one driver its control messages (docs/abi §2), over a byte stream (Stream) or
+// another way. The driver's requests go the other way, through a Session.
 //
 // All methods but End are called on the shard's thread. None waits for the driver, and only Flush
 // does I/O.

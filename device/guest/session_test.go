@@ -130,8 +130,8 @@ func TestTheOldestSilentChannelMakesRoom(t *testing.T) {
 	}
 }
 
-// TestTheFunctionOfAKilledDriverIsThatOfTheNext: who starts a program again at once is not told that
-// the one before has the function. A function that stays busy is refused after a moment.
+// TestTheFunctionOfAKilledDriverIsThatOfTheNext: whoever starts a program again at once is not told
+// that the previous one has the function. A function that stays busy is refused after a moment.
 func TestTheFunctionOfAKilledDriverIsThatOfTheNext(t *testing.T) {
 	for busyFor, want := range map[time.Duration]abi.Status{0: abi.StatusOK, leaveTime / 2: abi.StatusOK, time.Hour: abi.StatusBusy} {
 		synctest.Test(t, func(t *testing.T) {

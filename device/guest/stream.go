@@ -36,7 +36,7 @@ type Stream struct {
 type StreamConfig struct {
 	NIC        NIC
 	Sessions   *Sessions // the list that this stream is in
-	Attachment string    // its name
+	Attachment string    // name of the attachment that the driver came through
 	From       Key
 	Strict     bool                          // report harmless errors too
 	Log        func(msg string, args ...any) // logs what a guest caused; rate limited

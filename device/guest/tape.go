@@ -171,8 +171,8 @@ func (s *Set) Play(now falcon.Time, k tape.Kind, find func(id uint32) *Device, n
 	}
 }
 
-// List reads an event of a driver, and says what it did, for people. names has the functions of drivers,
-// by their numbers.
+// List reads an event of a driver, and says what it did, for people. names holds the functions of
+// drivers, by the drivers' numbers.
 func List(t *tape.Tape, k tape.Kind, names map[uint64]string) string {
 	number := t.Uint()
 	if k == tape.Attach {
@@ -237,7 +237,8 @@ func (nobody) Forget()                     {}
 func (nobody) Flush() bool                 { return false }
 func (nobody) End()                        {}
 
-// tapedChannel sums what goes to a driver, and passes how much of it the driver has not taken.
+// tapedChannel adds what goes to a driver to the sums of what goes out, and passes through the
+// tape how much of it the driver has not taken.
 type tapedChannel struct {
 	Channel
 	t *tape.Tape
@@ -316,7 +317,7 @@ func playedBell(t *tape.Tape) queues.Bell {
 // maxVectors bounds the vectors that a tape may say a window has.
 const maxVectors = 1 << 12
 
-// tapedBell passes the records of a bell by the tape.
+// tapedBell passes the records of a bell through the tape.
 type tapedBell struct {
 	queues.Bell
 	t      *tape.Tape
@@ -375,7 +376,7 @@ func (w tapedWindow) AdminQueues() (sq, cq ring.Bytes) {
 	return tapedArea{sq, w.t, w.number, 0}, tapedArea{cq, w.t, w.number, 1}
 }
 
-// tapedArea passes what an area of a window holds by the tape.
+// tapedArea passes what an area of a window holds through the tape.
 type tapedArea struct {
 	ring.Bytes
 	t      *tape.Tape

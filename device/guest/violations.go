@@ -11,8 +11,8 @@ import (
 // maxViolations is how many violations a function keeps; the oldest makes room for a new one.
 const maxViolations = 64
 
-// Violation records a rule of docs/abi that a driver broke or, with Clause 0, a wrong work request,
-// and when its session did so first.
+// Violation records that a driver broke a rule of docs/abi or, with Clause 0, posted a wrong work
+// request, and when its session first did so.
 type Violation struct {
 	abi.Violation
 	Status  abi.WCStatus // of the wrong work request
@@ -31,7 +31,8 @@ type Violations struct {
 	noted   uint64 // calls of note
 }
 
-// Noted returns how often something was recorded: the list is what it was, or shorter, as long as that has not changed.
+// Noted returns how often something was recorded. While that number stays the same, nothing was added to the
+// list.
 func (l *Violations) Noted() uint64 { return l.noted }
 
 // Begin begins a new session.

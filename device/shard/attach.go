@@ -9,8 +9,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// Attach gives a driver that says hello the function that it asks for, or returns the reason why
-// not.
+// Attach gives a driver the function that its hello asks for, or returns the reason why not.
 func (s *Shard) Attach(b *guest.Binding, number uint32) (*guest.Device, abi.Status, string) {
 	f, st, why := s.funcs.choose(number, b.Attached, b.Peer)
 	if st != abi.StatusOK {

@@ -23,7 +23,8 @@ const (
 	captureOut = capture.Out
 )
 
-// captures are those of a shard: traffic is copied to each. The zero value captures nothing.
+// captures holds the captures of a shard, to each of which traffic is copied. The zero value
+// captures nothing.
 type captures struct {
 	sinks      []capture.Sink
 	wantSealed bool // at least one sink wants these
@@ -31,7 +32,7 @@ type captures struct {
 	wantPorts  bool
 	wallOffset int64 // wall clock minus the shard's clock, ns
 
-	watch func(dir capture.Direction, packet []byte, comment string) // gets what a sink gets that wants clear packets; nil: nobody
+	watch func(dir capture.Direction, packet []byte, comment string) // gets what a sink that wants clear packets gets; nil: nobody does
 }
 
 // set replaces the sinks.
@@ -75,7 +76,8 @@ func (t *captures) received(now falcon.Time, frame []byte, segment int) {
 }
 
 // port captures a frame that a function's guest sent (in) or gets (out), unchanged. A GSO frame or
-// one without a checksum gets a comment: the receiver has to do what is left.
+// one without a checksum gets a comment, since cutting it or completing its checksum is left to
+// the receiver.
 func (t *captures) port(dir capture.Direction, now falcon.Time, p *Port, o *gateway.Offload, parts ...[]byte) {
 	comment := ""
 	for i := range t.sinks {

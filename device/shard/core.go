@@ -55,13 +55,13 @@ type VFs interface {
 	Functions(f func(id pfvf.ID, here bool, is *config.Function))
 	// Find returns an error if no function can have this ID.
 	Find(id pfvf.ID) error
-	// Change changes the settings of a VF; then is called when they are applied, or with the reason
+	// Change changes the settings of a VF. It calls then when they are applied, or with the reason
 	// why not.
 	Change(vf pfvf.ID, edit functions.Edit, then func(error))
-	// Visit calls f with a VF on the VF's own shard; then is called with what f returned.
+	// Visit calls f with a VF, on the VF's own shard, and calls then with what f returned.
 	Visit(vf pfvf.ID, f func(abi.VFHandler) (abi.Status, abi.Result), then func(abi.Status, abi.Result))
-	// Announce tells peers that a function has the address add and no longer drop; zero means none.
-	// then is called with the answer.
+	// Announce tells peers that a function now has the address add and no longer has the address
+	// drop (zero: none). It calls then with the answer.
 	Announce(id pfvf.ID, add, drop [16]byte, then func(error))
 	// Withdraw takes back everything that was announced for a function before.
 	Withdraw(id pfvf.ID)
@@ -112,8 +112,8 @@ func (o Orders) ForgetKeys(peer cm.PeerID) {
 	o.s.probes.forgetKeys(peer)
 }
 
-// SetPeer says where a peer is, which may be new. Packets of its connections and tunnels go there
-// from now on. With anywhere, that is not configured.
+// SetPeer says where a peer is; it may be a new one. Packets of its connections and tunnels go
+// there from now on. anywhere means that the configuration does not say where the peer is.
 func (o Orders) SetPeer(id cm.PeerID, name string, underlay netip.AddrPort, anywhere bool) {
 	o.s.ordered(order{SetPeer: &peerOrder{id, name, underlay, anywhere}})
 	p := o.s.peers[id]
@@ -170,8 +170,8 @@ func (o Orders) Resolve(now falcon.Time, to netip.AddrPort) {
 	o.s.uplink.underlay.Resolve(now, to)
 }
 
-// ProbePath sends a probe to a peer, sealed with a key of a tenant, to at or, if that is not valid,
-// where the peer is.
+// ProbePath sends a probe to a peer, sealed with a key of a tenant, to the address at or, if that
+// is not valid, to where the peer is.
 func (o Orders) ProbePath(now falcon.Time, peer cm.PeerID, at netip.AddrPort, tenant uint32, p pathmtu.Probe) {
 	o.s.ordered(order{Probe: &probeOrder{peer, at, tenant, p}})
 	o.s.probes.request(now, peer, at, tenant, p)

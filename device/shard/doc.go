@@ -3,7 +3,7 @@
 // out).
 //
 //	guests                      ┌────────────────────────── Shard ───────────────────────────┐
-//	 guest.Stream ──▶ mailbox ─┐│ registers · admin commands · doorbells (registers, admin)  │
+//	 guest.Stream ──▶ mailbox ─┐│ registers · admin commands · doorbells                     │
 //	                           ├┤ inbox                                                      │
 //	  core, operators ─▶ call ─┘│   rdma ◀────────▶ falcon ◀────▶ conn.Slot                  │
 //	                            │     ▲                  ▲          open, seal (security)    │
@@ -12,8 +12,8 @@
 //	                            └───────┬──────────────────────────────────────────┬─────────┘
 //	 guest.Stream ◀── effects ◀─────────┘                 uplink ◀▶ device/thread ◀┘
 //
-// A shard is made of parts, each with its own state, which are given the parts below them that they
-// use:
+// A shard is made of parts. Each has its own state, and is given those of the parts below it that
+// it uses:
 //
 //	Shard           New, Step, Flush; attach.go, core.go (the core's orders), ports.go (the ports' devices)
 //	 ├ receiver     a packet's way in                     ├ sender     a packet's way out
@@ -26,10 +26,10 @@
 //	 └ uplink       underlay and tx queue
 //
 // Beside them, captures get copies of traffic (capture.go), the tracer feeds timelines of requests
-// (trace.go), and a tape takes down what comes from outside (tape.go), so that a Player has a shard do
-// it again (play.go). Drivers' requests are handled in device/guest; connections are agreed on,
-// found and ended in device/conn, and falcon.go gives them the keys of device/security. View
-// shows a shard to operators, by subject, through device/controller (view.go, faults.go).
+// (trace.go), and a tape records what comes from outside (tape.go), so that a Player can make a shard
+// do it all again (play.go). Drivers' requests are handled in device/guest; connections are agreed on,
+// found and ended in device/conn, and falcon.go gives them the keys of device/security. View shows a
+// shard to operators, by subject, through device/controller (view.go, faults.go).
 //
 // While the thread is awake, it polls send rings in guest memory (rdma.Engine.Poll) and the rings
 // of doorbell records in guests' shared memory (guest.Bells). Before it sleeps it arms them, so
@@ -46,14 +46,15 @@
 // each Step takes a bounded number. A source (a session's mailbox, the core's orders, a call) is in
 // the inbox at most once, so nobody outside can make the inbox grow. Session mailboxes are bounded:
 // a full one makes its sender wait. Events for guests wait in their control channels, which are
-// bounded too: completion events as a set, asynchronous events by merging and by refusing
-// connections to a driver that is behind (guest.EventStore), replies by the requests taken.
+// bounded too: completion events are a set, asynchronous events are merged and a driver that is
+// behind gets no further connections (guest.EventStore), and replies are bounded by the requests
+// that are taken.
 //
 // # Trust
 //
-// The shard trusts guests with nothing. What they send is parsed by device/guest, queues and rdma;
-// an error stops their own function (pfvf's ERROR, with a reason in RegFault, the FunctionFault
-// event and the control API) and nothing else. A packet reaches a connection only after it was
+// The shard does not trust guests. What they send is parsed by device/guest, queues and rdma; an
+// error stops their own function (pfvf's ERROR, with a reason in RegFault, the FunctionFault event
+// and the control API) and nothing else. A packet reaches a connection only after it was
 // authenticated, came with that connection's SPI, cookie and addresses, and is not older than the
 // replay margin (Falcon §9.2.2.2, §9.2.2.3). Each drop has a counter.
 //

@@ -24,7 +24,7 @@ const (
 	dropLinkDown                         // to or from a function whose link is down
 	dropPanic                            // made the code that parses it panic
 	dropHandover                         // for another shard whose ring is full
-	dropProbe                            // a probe of the path that is malformed, or one too many of a peer
+	dropProbe                            // a probe of the path that is malformed, or beyond those that a peer may send
 	dropReasons
 )
 

@@ -28,7 +28,7 @@ type others struct {
 
 	wakes []waker // by shard
 	frame handover.Frame
-	head  handover.Header // for rings, an interface, whose arguments would be allocated
+	head  handover.Header // a field: passed to an interface (rings), must not be allocated per call
 	cut   []byte          // one packet cut from a superframe
 	lent  bool            // the gateway still uses frames that were taken, until the ports have got them
 }
@@ -85,7 +85,7 @@ func (o *others) end() {
 
 // shardOf returns the shard that a sealed packet is for.
 func (o *others) shardOf(sealed []byte) int {
-	if o.tape.Active() { // which does not hold all of a superframe, nor SPIs
+	if o.tape.Active() { // a tape holds neither whole superframes nor SPIs, so it holds the result
 		return int(o.tape.Number(tape.Lane, uint64(o.laneOf(sealed))))
 	}
 	return o.laneOf(sealed)
@@ -106,7 +106,7 @@ func (o *others) laneOf(sealed []byte) int {
 }
 
 // target returns the shard that a frame of the uplink is for; one is false for a superframe with
-// packets for more than one.
+// packets for more than one shard.
 func (o *others) target(frame []byte, segment int) (to int, one bool) {
 	sealed, ok := o.underlay.Peek(frame)
 	if !ok {

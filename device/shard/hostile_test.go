@@ -46,7 +46,7 @@ func newHostile(t testing.TB, w *hostileWorld) *hostile {
 	return h
 }
 
-// Peer implements guest.Guest.
+// Identity implements guest.Guest.
 func (h *hostile) Identity() queues.Identity { return h.d.Identity() }
 
 // Watch implements guest.Guest.

@@ -16,8 +16,8 @@ import (
 )
 
 // List reads the tape of a shard without running it, and calls f for what came in: frames, what drivers
-// did, orders of the core, changes by operators. What the shard did with it only a replay shows, which
-// needs the beginning.
+// did, orders of the core, changes by operators. What the shard did with all that, only a replay shows,
+// which needs the beginning of the recording.
 func List(t *tape.Tape, f func(Note)) (err error) {
 	defer func() {
 		if t.TornIn() {

@@ -16,7 +16,7 @@ var (
 	elsewhere = netip.MustParseAddrPort("10.99.7.7:1000")
 )
 
-// roads is a network by UDP in which packets of the second NIC may come from elsewhere, too.
+// roads is a network over UDP in which packets of the second NIC may come from elsewhere, too.
 type roads struct {
 	*virtual
 	a, b   *driver

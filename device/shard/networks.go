@@ -32,7 +32,7 @@ import (
 // functions and the first of these wires to all other addresses.
 type networks struct {
 	all     []*network
-	streams []*streams // those of all whose connections are TCP's
+	streams []*streams // the networks whose connections are TCP's
 	plain   *plainIP
 	own     *pfvf.Table // enabled functions of the shard, by address
 	core    Core
@@ -147,9 +147,9 @@ func (ns *networks) knows(tenant uint32, gid [16]byte) bool {
 	return ns.own.ByGID(tenant, gid) != nil || ns.core.Knows(tenant, gid)
 }
 
-// wayTo returns how an address is reached: from a port (Connected), later from there (Later), or over
-// Falcon. A port that is alone reaches every address, as soon as the network has it. Otherwise it
-// reaches addresses in the network that are not known as vnic functions.
+// wayTo returns how an address is reached: from a port now (Connected), from the port but not yet
+// (Later), or over Falcon. A port that is alone reaches every address, as soon as the network has it.
+// Otherwise it reaches addresses in the network that are not known as vnic functions.
 func (ns *networks) wayTo(p *networkPort, tenant uint32, gid [16]byte) conn.Way {
 	reached := ns.plain.gw.PathMTU(p.at, netip.AddrFrom16(gid).Unmap()) > 0
 	switch {
@@ -181,8 +181,8 @@ func (ns *networks) connect(now falcon.Time, f *conn.Connections, v *rdma.Functi
 	return conn.Connected
 }
 
-// step passes on what TCP has got, before queue pairs have their turns, and reports whether that was
-// anything; send passes on what they then sent.
+// step passes on what TCP has received, before queue pairs have their turns, and reports whether
+// there was anything. send passes on what the queue pairs then sent.
 func (ns *networks) step(now falcon.Time) (worked bool) {
 	for _, s := range ns.streams {
 		worked = s.step(now) || worked
@@ -205,12 +205,12 @@ func (ns *networks) deadline() falcon.Time {
 	return at
 }
 
-// waiting reports whether TCP has got something.
+// waiting reports whether TCP has something for step or transmit.
 func (ns *networks) waiting() bool {
 	return slices.ContainsFunc(ns.streams, func(s *streams) bool { return s.tcp != nil && s.tcp.Waiting() })
 }
 
-// close ends TCP, after the shard's thread.
+// close ends TCP. The shard's thread has ended.
 func (ns *networks) close() {
 	for _, s := range ns.streams {
 		s.close()

@@ -10,8 +10,8 @@ import (
 	rdmawire "github.com/falcon-vnic/vnic/rdma/rof/wire"
 )
 
-// The payload of a packet is what nothing in the shard decides by. A tape may leave it out
-// (tape.Payload), so these functions tell where it begins.
+// The payload of a packet is the part that no decision of the shard depends on. A tape may
+// leave it out (tape.Payload), so these functions tell where it begins.
 
 // falconHead returns the length of a Falcon packet's headers and of RDMA's behind them.
 func falconHead(packet []byte) int {
@@ -22,8 +22,9 @@ func falconHead(packet []byte) int {
 	return len(packet)
 }
 
-// ipHead returns the length of the headers of a packet of plain IP, or of a network of rdma. sum is
-// where the checksum is that covers the payload too; 0: there is none. b is the beginning of total bytes.
+// ipHead returns the length of the headers of a packet of plain IP, or of a network of rdma. sum is the
+// offset of the checksum that also covers the payload; 0: there is none. b is the beginning of the
+// packet, which has total bytes.
 func ipHead(b []byte, total int) (n, sum int) {
 	n, sum, port := gateway.Head(b, total)
 	if port != 0 {
@@ -45,8 +46,9 @@ func packetHead(b []byte) int {
 // frameHead does what ipHead does, for an Ethernet frame.
 func frameHead(b []byte, total int) (n, sum int) { return gateway.FrameHead(b, total, ipHead) }
 
-// offeredHead does what frameHead does, for a frame whose checksum may be left to the NIC. A guest may want it among the
-// headers, where it then depends on payload: of such a frame nothing is payload.
+// offeredHead does what frameHead does, for a frame whose checksum may be left to the NIC. A guest may ask for
+// the checksum at a place among the headers, which then depend on the payload: of such a frame nothing counts
+// as payload.
 func offeredHead(b []byte, total int, off gateway.Offload) int {
 	n, sum := frameHead(b, total)
 	if at := int(off.CsumStart) + int(off.CsumOffset); off.NeedsCsum && at < n && at != sum {
@@ -66,8 +68,8 @@ func openedHead(o *security.Opened) int {
 	return at + falconHead(b[at:])
 }
 
-// unwritten returns how many bytes at the beginning of a frame that shards hand over the other shard writes: the addresses
-// of its Ethernet header, or all of it.
+// unwritten returns how many bytes at the beginning of a frame that shards hand over are left for the other
+// shard to write: the addresses of its Ethernet header, or all of that header.
 func unwritten(k handover.Kind) int {
 	switch k {
 	case handover.Plain:

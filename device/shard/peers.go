@@ -15,7 +15,7 @@ type peer struct {
 	id       cm.PeerID
 	name     string
 	underlay netip.AddrPort // where it receives
-	anywhere bool           // that is not configured: it is where its packets come from
+	anywhere bool           // underlay is not configured: the peer is where its packets come from
 	moved    falcon.Time    // when this shard last reported that it had moved; 0: never
 
 	pathUsed    falcon.Time // when the core was last told that long packets go there

@@ -138,8 +138,8 @@ func (p *Player) Connections() (list []control.Connection) {
 	return list
 }
 
-// ends makes an error of what ends playing. A recording can be anybody's, so whatever the shard does
-// with it is the recording's fault.
+// ends turns a panic that ends playing into an error. A recording can come from anybody, so whatever
+// the shard does with it is the recording's fault.
 func ends(t *tape.Tape, err *error) {
 	switch v := recover().(type) {
 	case nil:
@@ -153,8 +153,8 @@ func ends(t *tape.Tape, err *error) {
 }
 
 // Next plays the next event, and returns what it was; io.EOF after the last, and a *tape.Difference
-// where the shard does something else than it did when it was recorded. After an error there is no
-// next event.
+// where the shard does not do what it did when it was recorded. After an error there is no next
+// event.
 func (p *Player) Next() (k tape.Kind, err error) {
 	defer ends(p.tape, &err)
 	if k, err = p.tape.Next(); err != nil {
@@ -282,7 +282,7 @@ func (d played) Drain(now falcon.Time) {
 	}
 }
 
-// event plays an event that is no Step.
+// event plays an event other than a Step.
 func (p *Player) event(now falcon.Time, k tape.Kind) {
 	s, t := p.Shard, p.tape
 	switch k {

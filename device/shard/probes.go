@@ -37,8 +37,8 @@ type probes struct {
 	known  falcon.Time // until then the core need not be told of that peer again
 }
 
-// used takes note of a packet of sealed bytes to a peer: while long ones are sent to it, the core has
-// the path checked.
+// used takes note of a packet to a peer, with its length when sealed: while long ones are sent to it,
+// the core has the path checked.
 func (x *probes) used(now falcon.Time, to cm.PeerID, sealed int) {
 	if sealed <= x.short || to == x.recent && now < x.known {
 		return
@@ -64,8 +64,8 @@ func (x *probes) request(now falcon.Time, to cm.PeerID, at netip.AddrPort, tenan
 	x.send(now, to, at, tenant, p, length)
 }
 
-// send sends a probe as an IP packet of length bytes, to at or, if that is not valid, where the peer
-// is. Without a key it asks for one: whoever waits for the probe asks again.
+// send sends a probe as an IP packet of length bytes, to the address at or, if that is not valid, to
+// where the peer is. Without a key it asks for one: whoever waits for the probe asks again.
 func (x *probes) send(now falcon.Time, to cm.PeerID, at netip.AddrPort, tenant uint32, p pathmtu.Probe, length int) {
 	u := security.Use{Peer: to, Shard: x.shard, Tenant: tenant, Class: cm.ClassGateway}
 	peer, key := x.peers[to], x.keys.Of(u)

@@ -167,8 +167,8 @@ func (r *receiver) receiveFalcon(now falcon.Time, d *underlay.Datagram, o *secur
 }
 
 // addressed reports whether a packet came from the connection's peer and is for us: by the
-// addresses of the functions or, in transport mode, of the NICs. Of a peer that may move only its
-// key says that.
+// addresses of the functions or, in transport mode, of the NICs. For a peer that may move, its
+// key alone says that.
 func (r *receiver) addressed(c *conn.Slot, d *underlay.Datagram, p *security.Packet) bool {
 	if p.Whole == nil {
 		return r.moves || d.Src == c.Underlay.Addr()

@@ -109,7 +109,7 @@ func (r *reduction) try(keep []bool) bool {
 		return false
 	}
 	chunks := t.Played()
-	if r.play(tape.Play(t.Keeps(), tape.Chunks(chunks))) != nil { // what is written has to be as good
+	if r.play(tape.Play(t.Keeps(), tape.Chunks(chunks))) != nil { // the tape written by that run has to show it too
 		return false
 	}
 	r.keep, r.best = keep, chunks

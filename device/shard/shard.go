@@ -164,8 +164,9 @@ func (s *Shard) join(end rings) {
 	s.others, s.in.others, s.out.others, s.plain.gw.Handover = o, o, o, o
 }
 
-// pollTime returns how long an empty send queue is polled: as long as the thread looks for work,
-// but also while others keep it awake.
+// pollTime returns how long an empty send queue is polled: as long as the thread looks for work
+// before it sleeps. A thread that other queues keep awake stops polling this one after that
+// time, too.
 func pollTime(cfg *config.Config) falcon.Time {
 	return falcon.Time(max(*cfg.NIC.Spin, config.DefaultSpin))
 }

@@ -29,14 +29,14 @@ import (
 type streams struct {
 	wire  rdma.StreamWire
 	tcp   *tcp.Stack // nil: no function uses the wire
-	wake  func()     // wakes the shard: TCP has got something
+	wake  func()     // wakes the shard when TCP has something for it
 	now   *falcon.Time
 	log   *loglimit.Log
 	tape  *tape.Tape
 	crc   bool                   // this end asks for checksums
-	ports map[uint32]*streamPort // the last of each function
-	sum   transport.PortStats    // of those before
-	asked []*call                // that wait for their driver, first to expire first: not more than TCP lets functions have
+	ports map[uint32]*streamPort // the latest port of each function
+	sum   transport.PortStats    // of the ports before those
+	asked []*call                // peers' requests that wait for a driver, first to expire first; TCP's limits bound them
 	part  []byte
 	left  gateway.FunctionWork // of the packet that Transmit returned last
 }
@@ -308,8 +308,8 @@ func (p *streamPort) local() uint16 {
 	return 0
 }
 
-// taken reports whether the driver has a listener or a connection at a port. Of one whose end it was told, TCP may
-// still have something to do.
+// taken reports whether the driver has a listener or a connection at a port. TCP may still have something to do
+// for a connection of whose end the driver was told.
 func (p *streamPort) taken(port uint16) bool {
 	if _, listens := p.services[port]; listens {
 		return true
@@ -335,7 +335,8 @@ func (p *streamPort) Share(_ transport.Time, packet []byte, _, _ int) (n int, mo
 	return 1, false
 }
 
-// The rest of what a port does for datagrams and shares: TCP has none of it.
+// The rest of transport.Port is for datagrams and for the shares of functions, which TCP does
+// not have.
 func (p *streamPort) NoteSent(bool)              {}
 func (p *streamPort) ChargeCopy(int)             {}
 func (p *streamPort) Hold(bool)                  {}
@@ -376,7 +377,7 @@ type call struct {
 	stream  transport.Stream // nil: TCP's is not connected yet
 	state   callState
 	local   uint16
-	service uint64 // of a call of a peer
+	service uint64 // that a peer called
 	qpn     uint32 // 0: none yet
 	private []byte // to be sent
 	begun   vtime.Time
@@ -385,7 +386,7 @@ type call struct {
 	told    bool // the driver has had its last event
 }
 
-// callState is how far a connection is.
+// callState says how far the making of a connection has come.
 //
 //	calling ───────────────┐
 //	answering ─▶ asked ────┴─▶ open
@@ -475,7 +476,8 @@ func (c *call) requested(now falcon.Time) {
 	c.notify(e, string(is.Private))
 }
 
-// ofPeer returns an event with what the peer says of itself. Revision 1 does not say IRD and ORD.
+// ofPeer returns an event with what the peer says of itself. MPA of revision 1 does not carry IRD
+// and ORD.
 func (c *call) ofPeer(typ abi.EventType, is *transport.StreamSettings) *abi.AsyncEvent {
 	e := &abi.AsyncEvent{Type: typ, PeerPort: c.tcp.Peer.Port(), IRD: 255, ORD: 255}
 	if is.Revision > 1 {

@@ -318,8 +318,8 @@ func TestACallOverIWARPThatNobodyAnswersEndsAfterHalfAMinute(t *testing.T) {
 	exchange(t, a, b, 5000)
 }
 
-// TestADriverThatTakesNoEventsGetsNoCallsOverIWARP: it may not call, who calls it is rejected, and both go on when it has
-// taken them.
+// TestADriverThatTakesNoEventsGetsNoCallsOverIWARP: it may not call, and whoever calls it is rejected. Both go
+// on when it has taken them.
 func TestADriverThatTakesNoEventsGetsNoCallsOverIWARP(t *testing.T) {
 	v, a, b := iwarpDrivers(t)
 	b.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5000})

@@ -63,8 +63,8 @@ func (s *Shard) tapeStep(k tape.Kind, now falcon.Time, in *thread.Input) {
 	}
 }
 
-// tapeFrame sums a frame for the uplink: what is in front of its sealed part, and how long it is. What
-// is sealed was summed before.
+// tapeFrame adds a frame for the uplink to the sums of what goes out: what is in front of its sealed
+// part, and its length. What is sealed was added before.
 func (u *uplink) tapeFrame(frame []byte) {
 	if u.tape.Active() {
 		u.tape.OutUint(tape.Frames, uint64(len(frame)))
@@ -103,7 +103,7 @@ type tapedRings struct {
 
 func (r *tapedRings) Shards() int { return r.shards }
 
-// Put passes whether the other shard has room.
+// Put passes through the tape whether the other shard has room.
 func (r *tapedRings) Put(to int, h *handover.Header, n int) (b []byte) {
 	r.t.OutUint(tape.Shards, uint64(to)|uint64(h.Kind)<<8|uint64(h.Flow)<<16)
 	r.t.OutUint(tape.Shards, uint64(h.A)|uint64(h.B)<<32)
@@ -120,7 +120,8 @@ func (r *tapedRings) Put(to int, h *handover.Header, n int) (b []byte) {
 	return b
 }
 
-// Commit sums the frame. One of the uplink is on the tape in part only.
+// Commit adds the frame to the sums of what goes out. A frame of the uplink is on the tape in
+// part only.
 func (r *tapedRings) Commit() {
 	if r.t.Active() && r.kind != handover.Uplink {
 		n, sum := handedHead(r.kind, r.open)
@@ -139,7 +140,7 @@ func (r *tapedRings) Given() uint32 {
 	return r.rings.Given()
 }
 
-// Take passes what other shards have handed over.
+// Take passes through the tape what other shards have handed over.
 func (r *tapedRings) Take(f *handover.Frame) (from int, ok bool) {
 	if r.rings != nil {
 		from, ok = r.rings.Take(f)

@@ -18,8 +18,8 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// What passes between a shard with a tape and its core: what the shard asks is passed by tapedCore, what the
-// core orders is an event on the tape.
+// What passes between a shard with a tape and its core: tapedCore passes what the shard asks through the
+// tape; what the core orders is an event on it.
 
 // tapedCore is the core of a shard with a tape. Without a core below it, the tape plays.
 type tapedCore struct {
@@ -185,7 +185,8 @@ func (c *tapedCore) ResetVFs(pf pfvf.ID) {
 	}
 }
 
-// question begins a question, whose answer calls then. It returns what the core is to call.
+// question begins a question to the core. It returns the function that the core calls with the
+// answer, which calls then.
 func (c *tapedCore) question(then func(error)) func(error) {
 	c.asked++
 	n := c.asked
@@ -217,7 +218,8 @@ func (c *tapedCore) Announce(id pfvf.ID, add, drop [16]byte, then func(error)) {
 	}
 }
 
-// Visit passes what the VF's shard answers. What it did there is on that shard's tape.
+// Visit passes through the tape what the VF's shard answers. What it did there is on that
+// shard's tape.
 func (c *tapedCore) Visit(vf pfvf.ID, f func(abi.VFHandler) (abi.Status, abi.Result), then func(abi.Status, abi.Result)) {
 	c.t.OutUint(tape.Core, uint64(vf))
 	c.asked++
@@ -345,7 +347,7 @@ func decided(d *conn.Decision) *decideOrder {
 	return o
 }
 
-// decision returns what decided was made of.
+// decision is the reverse of decided.
 func (o *decideOrder) decision() *conn.Decision {
 	d := &conn.Decision{Output: o.Output, Epoch: o.Epoch, Underlay: o.Underlay}
 	if o.Receives != nil {

@@ -276,8 +276,8 @@ func (view ObjectView) Violations(now falcon.Time, of pfvf.ID) (list []control.V
 	return list
 }
 
-// Noted returns how often a violation of a function was recorded. Violations takes time; there is nothing new in its list
-// as long as this has not changed.
+// Noted returns how often a violation of a function was recorded. Violations takes time; while this number
+// stays the same, there is nothing new in its list.
 func (view ObjectView) Noted(of pfvf.ID) uint64 { return view.fs.members.get(of).Violations().Noted() }
 
 // ClearViolations implements controller.ObjectView.

@@ -519,7 +519,7 @@ func (d *driver) attach(g guest.Guest, features uint64, end func(error)) {
 	d.b = d.fn.Driver()
 }
 
-// Peer implements guest.Guest.
+// Identity implements guest.Guest.
 func (d *driver) Identity() queues.Identity { return queues.Identity{Transport: "unix", PID: 1} }
 
 // Watch implements guest.Guest.

@@ -67,11 +67,11 @@ func (c *Channel) Expect(time.Duration) {}
 // Drop implements guest.Served.
 func (c *Channel) Drop() { c.End() }
 
-// Session is the driver's.
+// Session returns the driver's session.
 func (c *Channel) Session() *guest.Session { return c.session }
 
-// Close leaves the function; fault says how the driver broke the rules, if it did. It returns how
-// the driver did, there or in shared memory.
+// Close ends the session. fault says how the driver broke the rules, nil if it did not. Close
+// returns fault or, if that is nil, how the driver broke the rules of shared memory.
 func (c *Channel) Close(fault error) error {
 	c.mu.Lock()
 	c.ended = true
@@ -83,7 +83,7 @@ func (c *Channel) Close(fault error) error {
 // Ask puts a request without waiting for its reply. It reports false when the session is over.
 func (c *Channel) Ask(r guest.Request) bool { return c.session.Put(r) }
 
-// Ring is a doorbell.
+// Ring rings a doorbell.
 func (c *Channel) Ring(kind abi.DoorbellKind, queue, index uint32) bool {
 	return c.Ask(guest.Request{Kind: guest.Ring, Doorbell: abi.Doorbell{Kind: kind, Queue: queue, Index: index}})
 }
@@ -160,7 +160,7 @@ func (c *Channel) take() (cqs []uint32, async []abi.AsyncEvent) {
 	return cqs, async
 }
 
-// Waiting are the events that the driver has not taken, for who only looks.
+// Waiting returns the events that the driver has not taken, and takes none.
 func (c *Channel) Waiting() (cqs []uint32, async []abi.AsyncEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,8 +230,8 @@ func (c *Channel) End() {
 	}
 }
 
-// OnEnd has f called when the device ends the session, with how the driver broke the rules of
-// shared memory.
+// OnEnd makes the channel call f when the device ends the session. fault says how the driver
+// broke the rules of shared memory, nil if it did not.
 func (c *Channel) OnEnd(f func(fault error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

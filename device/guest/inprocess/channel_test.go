@@ -9,14 +9,14 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// open is a channel without a session: nobody asks anything by it.
+// open is a channel without a session: nobody asks anything through it.
 func open() *Channel {
 	c := &Channel{}
 	c.change.L = &c.mu
 	return c
 }
 
-// TestTheNewestAnswersAreKept: the newest are kept, so many.
+// TestTheNewestAnswersAreKept: the newest are kept, up to a limit.
 func TestTheNewestAnswersAreKept(t *testing.T) {
 	c := open()
 	for tag := range uint64(maxReplies) {
@@ -36,8 +36,8 @@ func TestTheNewestAnswersAreKept(t *testing.T) {
 	}
 }
 
-// TestADriverWaitsForEvents: who waits for events gets all there are, in order and once, and what
-// there is when the session ends; then there is nothing to wait for.
+// TestADriverWaitsForEvents: a driver that waits gets all events, in order and once, also those
+// that are there when the session ends. After that there is nothing to wait for.
 func TestADriverWaitsForEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open()
@@ -79,8 +79,8 @@ func TestADriverWaitsForEvents(t *testing.T) {
 	})
 }
 
-// TestLookingAtEventsDoesNotTakeThem: who only looks leaves them there; what is gone or forgotten
-// is not told.
+// TestLookingAtEventsDoesNotTakeThem: a driver that only looks leaves them there. Events that are
+// gone or forgotten are not returned.
 func TestLookingAtEventsDoesNotTakeThem(t *testing.T) {
 	c := open()
 	c.CQEvent(3)
