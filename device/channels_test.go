@@ -55,7 +55,7 @@ type windowed struct {
 	mem []byte
 }
 
-// Peer implements queues.Session.
+// Identity implements queues.Session.
 func (windowed) Identity() queues.Identity { return queues.Identity{Transport: "process", PID: 1} }
 
 // Watch implements queues.Session.
@@ -175,7 +175,7 @@ type called struct {
 	served chan struct{}
 }
 
-// Peer implements guest.Guest.
+// Identity implements guest.Guest.
 func (d *called) Identity() queues.Identity { return queues.Identity{Transport: "process", PID: 1} }
 
 // Watch implements guest.Guest.

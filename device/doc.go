@@ -1,5 +1,5 @@
 // Package device assembles one NIC and runs it: shards with their threads, guests' sessions, the
-// uplink, the links to peers, the control API.
+// uplink, the links to peers, the fleet's directory, the control API.
 //
 //	guests ─▶ guest.Stream ─▶ NIC ──┐                       ┌─▶ cmlink ◀─▶ other NICs
 //	                                ├─▶ shard.Shard ◀─▶ thread ◀─▶ uplink (tap.Uplink)

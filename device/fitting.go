@@ -35,8 +35,9 @@ type fitter struct {
 	windowless map[pfvf.ID]uint32 // functions that may lack their window, with their guests' CIDs
 }
 
-// Fit makes the windows and ports that settings ask for. It is called after each change, by its
-// caller or by always. It returns, for each function that did not get its part, the error.
+// Fit makes the windows and ports that settings ask for. It is called after each change, by
+// whoever made it or by always. It returns, for each function that did not get its part, the
+// error.
 func (f *fitter) Fit() map[pfvf.ID]error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -201,8 +201,8 @@ func (f *fleet) apply(v *directory.View) {
 	f.report(v, len(peers)-len(left), refused, problems)
 }
 
-// leaveAfter is how long a host goes on with a function that another host has now: its peers hear of that
-// when it does, some of them a little later, and send to it until then.
+// leaveAfter is how long a host keeps a function that another host has taken: some of its peers hear of
+// the move a little later than it does, and send to it until then.
 const leaveAfter = 500 * time.Millisecond
 
 // leaving holds since when other hosts have functions that this one goes on with, by the functions' names.
@@ -234,8 +234,8 @@ func (l leaving) due(moved []directory.Function, now time.Time) (gone, staying [
 // linkTime is how long a function that moves here waits for links to the peers.
 const linkTime = time.Second
 
-// awaitLinks waits for links to peers that have just become some: as soon as this NIC says that it has a
-// function, they send to it. One that does not answer is not waited for longer than linkTime.
+// awaitLinks waits for the links to new peers: as soon as this NIC says that it has a function, they
+// send to it. It waits for linkTime at most, as a peer may not answer.
 func (f *fleet) awaitLinks(peers []config.Peer) {
 	ctx, cancel := context.WithTimeout(context.Background(), linkTime)
 	defer cancel()

@@ -60,7 +60,7 @@ func (c *helloConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Peer implements queues.Session.
+// Identity implements queues.Session.
 func (c *helloConn) Identity() queues.Identity { return queues.Identity{Transport: "process", PID: 1} }
 
 // Watch implements queues.Session.

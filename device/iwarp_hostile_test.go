@@ -184,7 +184,7 @@ func flood(n int, rng *rand.Rand) error {
 
 // TestAHostilePeerOverIWARPDisturbsNobody: whatever a program in the tenant's network does with a listener of
 // a function, the function's connection to another NIC goes on, no memory changes that is not the
-// connection's, nothing is kept of the attackers, and the listener serves who comes next.
+// connection's, nothing is kept of the attackers, and the listener serves whoever comes next.
 func TestAHostilePeerOverIWARPDisturbsNobody(t *testing.T) {
 	attackIWARP(t, 6)
 }

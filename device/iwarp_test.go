@@ -148,8 +148,8 @@ func TestACallOverIWARPMayBeRejected(t *testing.T) {
 	})
 }
 
-// TestRDMACRCSaysWhetherIWARPHasChecksums: the answer to a peer that wants no checksums has them, unless rdma.crc
-// is false. Who asks for them gets them.
+// TestRDMACRCSaysWhetherIWARPHasChecksums: the answer to a peer that wants no checksums has them, unless
+// rdma.crc is false. A peer that asks for them gets them.
 func TestRDMACRCSaysWhetherIWARPHasChecksums(t *testing.T) {
 	for _, is := range []struct{ configured, asked, want bool }{{true, false, true}, {false, false, false}, {false, true, true}} {
 		onPorts(t, func(_ int, c *config.Config) {

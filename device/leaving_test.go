@@ -7,8 +7,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/directory"
 )
 
-// TestAHostGoesOnForAWhileWithWhatHasMoved: each function for leaveAfter from when the host heard that another
-// one has it, and anew if it came back in between.
+// TestAHostGoesOnForAWhileWithWhatHasMoved: a host keeps each function for leaveAfter after it heard that
+// another host has it. The time begins again if the function came back in between.
 func TestAHostGoesOnForAWhileWithWhatHasMoved(t *testing.T) {
 	l, start := leaving{}, time.Now()
 	a, b := directory.Function{Name: "pf0.vf1"}, directory.Function{Name: "pf0.vf2"}

@@ -60,7 +60,7 @@ type NIC struct {
 	reload struct {
 		sync.Mutex
 		was     *config.Config // the configuration, as it was last read
-		changed []string       // when it was last read again
+		changed []string       // what had changed when it was last read again
 	}
 }
 
@@ -365,7 +365,7 @@ func (n *NIC) Run(ctx context.Context) error {
 		_ = a.Close()
 	}
 	accepting.Wait()
-	n.reload.Lock() // none begins others any more
+	n.reload.Lock() // no reload starts other HTTP servers any more
 	n.http.stop()
 	n.http.serving.Wait()
 	n.reload.Unlock()

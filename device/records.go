@@ -95,7 +95,7 @@ func (r *records) startTapes(c record.Config, offset int64, keep func(*os.File) 
 	if err == nil && keep != nil {
 		err = keep(r.ring.File())
 	}
-	if err != nil { // the NIC is more than its recorder
+	if err != nil { // the NIC runs without its recorder
 		r.warnings.Warn(aboutRecorder, err, "vnic upgrade tries again")
 	}
 	return nil

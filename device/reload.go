@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/controller"
 )
 
-// Reload has the configuration read again, by which Reconfigure is called. It implements
+// Reload has the configuration read again, which leads to a call of Reconfigure. It implements
 // control.Provider.
 func (n *NIC) Reload(ctx context.Context) (control.Reloaded, error) {
 	if n.deps.Reload == nil {

@@ -122,7 +122,8 @@ func TestFunctionsMayTakeWhatOthersGiveUp(t *testing.T) {
 	}
 }
 
-// TestPeersAreCountedAsTheyAre: also what an operator or a reload has changed since the start.
+// TestPeersAreCountedAsTheyAre: the counts follow what an operator or a reload has changed
+// since the start.
 func TestPeersAreCountedAsTheyAre(t *testing.T) {
 	w := newWorld(t)
 	n := w.nics[0]

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestACertificateIsRenewedAtHalfItsLife: another certificate is asked for when half of the life of the
-// present one is over, not before; while nobody signs, again and again; and of the next one likewise.
+// TestACertificateIsRenewedAtHalfItsLife: the NIC asks for another certificate when half of the life of
+// the present one is over, not before, and asks again while nobody signs. The next certificate is
+// renewed in the same way.
 func TestACertificateIsRenewedAtHalfItsLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life = 30 * 24 * time.Hour

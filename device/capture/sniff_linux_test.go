@@ -213,7 +213,6 @@ func TestARefusedSniffLeavesNoFile(t *testing.T) {
 	})
 }
 
-// TestAPrivilegedProcessGetsALargerReceiveBuffer: a privileged process gets a larger receive buffer.
 func TestAPrivilegedProcessGetsALargerReceiveBuffer(t *testing.T) {
 	netns.Run(t, func() {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)

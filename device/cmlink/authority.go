@@ -108,8 +108,9 @@ func (a *Authority) Pool() *x509.CertPool { return authorities{a.cert}.pool() }
 // Roots returns the certificates that are trusted where this authority is, as PEM.
 func (a *Authority) Roots() ([]byte, error) { return os.ReadFile(filepath.Join(a.dir, "ca.pem")) }
 
-// Revoke returns a list of revoked certificates, signed by this authority, as PEM: an old one, also PEM,
-// or none, with these certificates, and without those of them that are over or of dropped authorities.
+// Revoke returns a list of revoked certificates, signed by this authority, as PEM. It has the
+// certificates of an old list (PEM, or none) and these, without those that have expired or are of
+// dropped authorities.
 func (a *Authority) Revoke(old []byte, dropped Dropped, certs ...*x509.Certificate) ([]byte, error) {
 	var was *x509.RevocationList
 	if len(old) > 0 {
@@ -228,7 +229,8 @@ func TakeRevoked(dir string, list []byte) error {
 	return files.Replace(path, list, 0o644)
 }
 
-// TLSCertificate returns the NIC's certificate with its key, for others than peers.
+// TLSCertificate returns the NIC's certificate with its key, for connections that are not to
+// peers.
 func (id *Identity) TLSCertificate() tls.Certificate { return id.cert }
 
 // Roots returns the authorities that the NIC trusts.

@@ -41,7 +41,8 @@ func copyKeys(t *testing.T, to, from string) {
 }
 
 // TestWhatNeedsADamagedFileNamesItAndChangesNothing: whichever file of a folder of identities is missing, is
-// nonsense or is another folder's, what needs it says so by its name, and leaves the folder as it was.
+// nonsense or is another folder's, whatever needs the file says so and names it, and leaves the folder as it
+// was.
 func TestWhatNeedsADamagedFileNamesItAndChangesNothing(t *testing.T) {
 	whole, other := t.TempDir(), t.TempDir()
 	for _, dir := range []string{whole, other} {
@@ -140,7 +141,7 @@ func TestNothingIsMadeUnderABadName(t *testing.T) {
 }
 
 // TestAPeerThatIsRemovedGetsWhatWasSent: then the link ends on both sides, and comes up again when the peer
-// is one again. A peer that is somewhere else now is dialed there.
+// is added again. A peer that is somewhere else now is dialed there.
 func TestAPeerThatIsRemovedGetsWhatWasSent(t *testing.T) {
 	b, rb := accepting(t, nil)
 	a, ra := dialing(t, b.Addr().String(), nil)

@@ -35,7 +35,7 @@ func TestEitherNICCanDial(t *testing.T) {
 	}
 }
 
-// TestNICsThatDialEachOtherAgree: if both dial at a time, one connection stays at both.
+// TestNICsThatDialEachOtherAgree: if both dial at the same time, both keep the same connection.
 func TestNICsThatDialEachOtherAgree(t *testing.T) {
 	var both [2]*Link
 	for i := range both {
@@ -111,7 +111,7 @@ func TestAPeerThatWaitsIsDialed(t *testing.T) {
 		becomes(1)
 		up()
 	}
-	// Removed by both: who knows the other first is turned away.
+	// Both have removed the other. The first one that adds it again is turned away.
 	both[0].Remove(2)
 	both[1].Remove(1)
 	seen[0].wait("down 2")

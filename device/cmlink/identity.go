@@ -196,7 +196,7 @@ func (id *Identity) checkRevoked(cert *x509.Certificate) error {
 	return nil
 }
 
-// Names of ALPN; there is another when the framing changes. In frames of the first, keepalives carry no clock.
+// Names of ALPN. A change of the framing needs a new one. With protocolFirst, keepalives carry no clock.
 const (
 	protocol      = "vnic-cm/2"
 	protocolFirst = "vnic-cm/1"

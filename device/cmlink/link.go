@@ -205,7 +205,7 @@ func (l *Link) Note(id uint32) string {
 }
 
 // Ahead returns how far a peer's clock is ahead of this NIC's, less the time that its last keepalive took;
-// 0: that is not known, too.
+// 0 also if that is not known.
 func (l *Link) Ahead(id uint32) time.Duration {
 	p := l.peer(id)
 	if p == nil {

@@ -35,7 +35,7 @@ type peer struct {
 	session  *session      // nil: down
 	leaving  bool          // it is no peer any more
 	note     string        // why it is down
-	ahead    time.Duration // how far its clock is, in the last keepalive; 0: not known, too
+	ahead    time.Duration // how far its clock is, in the last keepalive; 0 also if that is not known
 	replaced []time.Time
 	twice    string    // note that two NICs seem to have its name
 	noticed  time.Time // then

@@ -211,7 +211,6 @@ func TestARevokedPeerIsCutOff(t *testing.T) {
 	}
 }
 
-// TestTheDomainIsThatOfTheCA: the domain is that of the CA.
 func TestTheDomainIsThatOfTheCA(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := DomainOf(dir); err == nil || strings.Contains(err.Error(), "--domain") {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestDifferencesAreNamedByTheirKeys: as errors name them; a list of another length is one.
+// TestDifferencesAreNamedByTheirKeys: with the keys that errors use; a list whose length
+// differs is one difference.
 func TestDifferencesAreNamedByTheirKeys(t *testing.T) {
 	every, other := time.Second, time.Second
 	was := &Config{PSP: PSP{RotateEvery: &every}, Attach: []Attach{{CID: 3}, {CID: 4}}, Functions: []PF{{PF: 1}}}

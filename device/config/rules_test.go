@@ -143,7 +143,7 @@ func TestCreditsForAPacket(t *testing.T) {
 		}{
 			{10 * need, []uint32{5 * need, 5 * need}, true},
 			{10*need - 1, []uint32{5 * need, 5 * need}, false},
-			{10 * need, []uint32{9 * need, 0}, true},         // a packet is left to who has none
+			{10 * need, []uint32{9 * need, 0}, true},         // a packet is left to those that have none
 			{10*need - 1, []uint32{9 * need, 0}, false},      // less is
 			{10 * need, []uint32{10*need - 1, 1}, need == 1}, // of a packet, its own part is guaranteed
 			{10 * need, []uint32{9 * need, need - 1}, true},

@@ -305,8 +305,9 @@ func (f *Connections) end(now falcon.Time, id uint32) {
 	f.tell(Request{Kind: Disconnect, ID: id})
 }
 
-// EndLoopbacks disconnects the function from others of this NIC. It is for links on which packets
-// can be lost: inside the NIC no packet ever is.
+// EndLoopbacks disconnects the function from other functions of this NIC, when its link goes
+// down. Connections to other NICs end because their packets are lost then; inside the NIC no
+// packet ever is.
 func (f *Connections) EndLoopbacks(now falcon.Time) {
 	for _, id := range f.IDs() {
 		if s := f.connector.cfg.Table.ByID(id); s != nil && s.Keys == nil {

@@ -182,8 +182,8 @@ type Slot struct {
 	leaving  bool   // it parts, and its user still has it
 }
 
-// Ended is a connection that ended in this shard, and that the connection manager does not know has
-// ended. With ID 0, only the CID is to be released.
+// Ended is a connection that ended in this shard, which the connection manager does not know yet.
+// With ID 0, only the CID is to be released.
 type Ended struct {
 	Function uint32
 	ID       uint32

@@ -214,8 +214,8 @@ func (f *Connections) wireEnded(now falcon.Time, o *cm.Output, c *connection) {
 	w.later(now)
 }
 
-// forGood reports whether the whole function at the other end has gone, or went to another NIC: not a queue
-// pair alone, of whose end the verbs program at this end learns from its own peer.
+// forGood reports whether the whole function at the other end has gone, or went to another NIC. It is false
+// if only the queue pair ended: the verbs program at this end learns of that from its own peer.
 func forGood(r cm.Reason) bool {
 	switch r {
 	case cm.ReasonFunctionGone, cm.ReasonPeerRemoved, cm.ReasonGID, cm.ReasonTenant:

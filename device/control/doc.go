@@ -5,6 +5,8 @@
 //	curl --unix-socket /run/vnic/h1.sock http://vnic/v1/counters
 //
 //	GET /v1/nic          NIC
+//	GET /v1/peers        list of Peer
+//	GET /v1/directory    Directory
 //	GET /v1/functions    list of Function
 //	GET /v1/connections  list of Connection
 //	GET /v1/counters     Counters
@@ -16,9 +18,14 @@
 //	GET /v1/routes       list of Route
 //	GET /v1/faults       list of Fault
 //	GET /v1/capture      pcapng, until the client disconnects (?mode=both&port=any)
+//	GET /v1/recording    what the NIC's recorder has (docs/record.md)
 //	GET /v1/trace        TraceLines, one JSON object each, likewise (?function=pf0.vf1&qp=0x11&for=5s)
 //
 //	POST /v1/functions/change   FunctionChange ▶ Function
+//	POST /v1/peers/change       PeerChange ▶ list of Peer
+//	POST /v1/reload             empty ▶ Reloaded
+//	POST /v1/recording/start    RecordingStart ▶ NIC, as it is before a new worker records
+//	POST /v1/recording/stop     empty ▶ Recorded
 //	POST /v1/violations/clear   empty ▶ list of Violation: those that were cleared
 //	POST /v1/keys/rotate        empty ▶ Rotation
 //	POST /v1/inject/link        LinkChange ▶ Uplink

@@ -125,7 +125,8 @@ type Peer struct {
 	PathMTU     int           `json:"path_mtu"`       // bytes of outer IP packet that the network carries to it, as far as that is known
 	Note        string        `json:"note,omitempty"` // a problem, or what is waited for
 
-	// ClockAheadMS is how far its clock is ahead of this NIC's, about; 0: that is not known, too.
+	// ClockAheadMS is about how far its clock is ahead of this NIC's; 0 also if that is not
+	// known.
 	ClockAheadMS int64 `json:"clock_ahead_ms"`
 }
 

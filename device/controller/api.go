@@ -54,7 +54,8 @@ type Supervisor struct {
 	// Upgraded returns how many upgrades were requested, and why the last one was not done ("": it
 	// was done).
 	Upgraded func() (asked int, refused string)
-	// Reloaded returns the same of reloads; nil: the supervisor is older and knows none.
+	// Reloaded returns the same for reloads; nil: the supervisor is of an older version, which
+	// has none.
 	Reloaded func() (asked int, refused string)
 }
 

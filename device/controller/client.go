@@ -24,8 +24,8 @@ type Orders interface {
 	TakeKey(now vtime.Time, u security.Use, sa cm.SA)
 	// ForgetKeys drops the keys of a peer that lost them with its memory.
 	ForgetKeys(peer cm.PeerID)
-	// SetPeer says where a peer is, which may be new; name is for people. With anywhere, that is not
-	// configured: it is where its packets come from.
+	// SetPeer says where a peer is, perhaps a new one; name is for people. anywhere means that the
+	// configuration does not say where: the peer is where its packets come from.
 	SetPeer(peer cm.PeerID, name string, underlay netip.AddrPort, anywhere bool)
 	// RemovePeer drops what is left of a peer that is gone.
 	RemovePeer(peer cm.PeerID)
@@ -36,8 +36,8 @@ type Orders interface {
 	// Resolve asks for the link address of an underlay address that packets will probably go to
 	// soon.
 	Resolve(now vtime.Time, to netip.AddrPort)
-	// ProbePath sends a probe to a peer, sealed with a key of a tenant, to at or, if that is not valid,
-	// where the peer is.
+	// ProbePath sends a probe to a peer, sealed with a key of a tenant, to the address at or, if that
+	// is not valid, to where the peer is.
 	ProbePath(now vtime.Time, peer cm.PeerID, at netip.AddrPort, tenant uint32, p pathmtu.Probe)
 
 	// The functions in Set, VF and Reset belong to the shard.

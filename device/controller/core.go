@@ -248,7 +248,7 @@ type Links interface {
 	End(peer cm.PeerID, reason error)
 	// Note describes a problem with the link; "": none.
 	Note(peer cm.PeerID) string
-	// Ahead returns how far a peer's clock is ahead of this NIC's; 0: that is not known, too.
+	// Ahead returns how far a peer's clock is ahead of this NIC's; 0 also if that is not known.
 	Ahead(peer cm.PeerID) time.Duration
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 // Peers that a directory tells of stand beside those of the configuration. The directory's list is
-// taken over as a whole; a peer in it that does not fit this NIC is left out alone, and one that the
-// configuration or an operator has is left as it is.
+// taken over as a whole; only a peer in it that does not fit this NIC is left out, and one that the
+// configuration or an operator gave stays as it is.
 
 // Follow makes the peers of a directory those of a list. It returns why some were left out, by name.
 func (a *API) Follow(list []config.Peer) (left map[string]error, err error) {
@@ -81,8 +81,8 @@ func (a *API) Offered() (list []directory.Function, held []directory.Address, er
 	return list, held, err
 }
 
-// GiveUp makes a function one without tenant, addresses, port and guest, and disables it: it was moved
-// to another host.
+// GiveUp takes tenant, addresses, port and guest from a function, and disables it: it was moved to
+// another host.
 func (a *API) GiveUp(function string) error {
 	id, err := a.ID(function)
 	if err != nil {

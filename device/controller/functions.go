@@ -180,7 +180,7 @@ func (k *Core) reset(id pfvf.ID, then func(error)) {
 	})
 }
 
-// Change changes the settings of a VF for its PF. then is called on the shard's thread. It
+// Change changes the settings of a VF for its PF, and calls then on the shard's thread. It
 // implements the shard's interface for PF commands.
 func (c *Client) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 	c.post(func(k *Core, _ vtime.Time) {
@@ -188,7 +188,7 @@ func (c *Client) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 	})
 }
 
-// Visit calls f with a VF, on the thread of the VF's own shard. then is called with what f returned,
+// Visit calls f with a VF, on the thread of the VF's own shard. It calls then with what f returned,
 // on the calling shard's thread.
 func (c *Client) Visit(id pfvf.ID, f func(abi.VFHandler) (abi.Status, abi.Result), then func(abi.Status, abi.Result)) {
 	c.post(func(k *Core, _ vtime.Time) {
@@ -266,8 +266,8 @@ func (g *gids) told(now vtime.Time) {
 }
 
 // Announce implements the shard's part of AddGID and DelGID: it adds an address to a function,
-// removes one, or both. then is called on the shard's thread. It is queued as a job like all
-// changes of functions, so that Withdraw removes everything that was added before it.
+// removes one, or both. It calls then on the shard's thread. The work is queued as a job like
+// all changes of functions, so that Withdraw removes everything that was added before it.
 func (c *Client) Announce(id pfvf.ID, add, drop [16]byte, then func(error)) {
 	c.post(func(k *Core, _ vtime.Time) {
 		k.begin(func(now vtime.Time, done func()) {

@@ -30,7 +30,7 @@ const (
 	askEvery  = vtime.Time(250e6)
 	asks      = 4
 	leastWait = vtime.Time(100e6) // for the old place, after the new one has answered
-	pause     = vtime.Time(1e9)   // after a move that was none
+	pause     = vtime.Time(1e9)   // after a suspected move that was none
 )
 
 // move is a peer's move that is not certain yet.
@@ -39,7 +39,7 @@ type move struct {
 	new, old uint32         // numbers of the questions at both places; 0: the old one is not asked
 	asked    int
 	answered bool       // at the new place
-	due      vtime.Time // next question, or decision; without a move: no other one begins before
+	due      vtime.Time // next question, or decision; without a move: none begins before
 }
 
 // moves are those of all peers.

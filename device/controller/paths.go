@@ -24,7 +24,7 @@ const probeTogether = 100_000_000
 type paths struct {
 	off  bool
 	due  vtime.Time
-	next vtime.Time // not before this one
+	next vtime.Time // probe looks at no path before this time
 }
 
 // peerPath is the path to one peer.
@@ -66,7 +66,7 @@ func (k *Core) searchAgain(peer *Peer) {
 type alive struct {
 	every vtime.Time // 0: never
 	due   vtime.Time
-	first int // times that are left to follow each other quickly: a key may have to be asked for
+	first int // how many more follow each other quickly: a key may have to be asked for first
 }
 
 func (a *alive) soon() {

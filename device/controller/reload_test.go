@@ -72,8 +72,8 @@ func (n *nic) weights() (w [3]uint8, tenants []uint32) {
 	return w, tenants
 }
 
-// TestAReloadThatIsRefusedChangesNothing: by a shard or by what is outside shards, whatever was applied before it; by the
-// NIC as it is now; or because its peers could not be reached.
+// TestAReloadThatIsRefusedChangesNothing, whether a shard refuses it or something outside the shards, whatever
+// was applied before; whether it does not fit the NIC as it is now, or its peers could not be reached.
 func TestAReloadThatIsRefusedChangesNothing(t *testing.T) {
 	change := func(c *config.Config) {
 		c.Functions[0].VFs[0].Weight, c.Functions[0].VFs[1].Weight = 5, 6
@@ -114,7 +114,6 @@ func TestAReloadThatIsRefusedChangesNothing(t *testing.T) {
 	}
 }
 
-// TestAFunctionThatAFileNoLongerNamesIsAsOthersByDefault.
 func TestAFunctionThatAFileNoLongerNamesIsAsOthersByDefault(t *testing.T) {
 	n, api, _ := operated(t)
 	last := len(n.cfg.NIC.Functions[0].VFs)

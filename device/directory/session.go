@@ -58,7 +58,8 @@ func (k AskKind) String() string {
 	return [...]string{"list", "watch", "end of the watch", "sign of life", "lease", "record", "keep-alive", "end of the lease"}[k]
 }
 
-// Session is a NIC's conversation with etcd, without the conversation: events go in, asks come out.
+// Session decides what a NIC says to etcd, and speaks to nobody itself: events go in, asks come
+// out.
 //
 //	reading   away ─▶ listing ─▶ watching ─▶ away …     from the next revision, or with a new list if
 //	                                                    etcd has forgotten it
@@ -277,10 +278,10 @@ func (s *Session) Listed(now vtime.Time, a Ask, revision int64, list []Record) [
 	return []Ask{{Kind: AskWatch, Turn: r.turn, From: revision + 1}}
 }
 
-// Watched takes changes that a watch reports: all those of the revisions that they are of. The
-// revision that comes with them is no part of it, since etcd sends its newest one, also when it has
-// more to send; and one that comes without changes says no more than that etcd lives, since etcd before
-// 3.4.25 may send it before changes of earlier revisions.
+// Watched takes changes that a watch reports; those of one revision always come together. The revision
+// in the header of the response does not count, since it is etcd's newest one even when etcd has more
+// changes to send. A response without changes says only that etcd lives, since etcd before 3.4.25 may
+// send one before changes of earlier revisions.
 func (s *Session) Watched(now vtime.Time, a Ask, list []Record) {
 	r := &s.reading
 	if r.state != watching || a.Turn != r.turn {
@@ -424,7 +425,8 @@ func (s *Session) Kept(now vtime.Time, a Ask, revision int64) {
 	s.extended(now)
 }
 
-// extended notes that the lease was given, or kept alive, when it was asked for at the earliest.
+// extended counts the lease's time anew: from when it was asked for, which is the earliest that
+// etcd can have given it or kept it alive.
 func (s *Session) extended(now vtime.Time) {
 	k := &s.keeping
 	k.ends, k.renew = k.asked+int64(LeaseTTL), k.asked+int64(LeaseTTL)/3

@@ -210,7 +210,7 @@ func (r Refusal) String() string {
 	return strings.Join(slices.DeleteFunc([]string{r.Host, r.What, r.Why}, func(s string) bool { return s == "" }), ": ")
 }
 
-// claims counts who has what while Decide looks at one host after the other.
+// claims records who has what while Decide looks at one host after the other.
 type claims struct {
 	granted map[Address]string // by name, to one host alone
 	twice   []Refusal          // what is granted to two

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Replace puts a file with these bytes and this mode in the place of path. If root writes it, it is of the
-// folder's owner.
+// Replace puts a file with these bytes and this mode in the place of path. If root writes it, the folder's
+// owner gets it.
 func Replace(path string, b []byte, mode fs.FileMode) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-")
@@ -35,8 +35,8 @@ func Replace(path string, b []byte, mode fs.FileMode) error {
 	return err
 }
 
-// GiveLike gives files to the owner of dir if root writes them: who reads them, as a NIC its keys, may run
-// as the user who owns the folder.
+// GiveLike gives files to the owner of dir if root writes them: whoever reads them, such as a NIC its
+// keys, may run as that user.
 func GiveLike(dir string, paths ...string) error {
 	if os.Geteuid() != 0 {
 		return nil

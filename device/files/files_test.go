@@ -11,8 +11,8 @@ import (
 	"github.com/falcon-vnic/vnic/device/files"
 )
 
-// TestAReaderHasOneFileOrTheOther: while a file is replaced again and again, by two at a time, who reads it
-// has one of them whole; and no other file is left.
+// TestAReaderHasOneFileOrTheOther: while a file is replaced again and again, by two at a time, a reader
+// gets one of them whole, and no other file is left.
 func TestAReaderHasOneFileOrTheOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	whole := func(letter byte) []byte { return bytes.Repeat([]byte{letter}, 1<<16) }

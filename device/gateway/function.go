@@ -79,9 +79,10 @@ func (h *header) claimed(c *Claim) bool {
 	return h.proto == c.Protocol && !h.later && h.total >= h.l4+udpLen
 }
 
-// forged returns why a packet is dropped that the port's guest sent as if it were the function: of its
-// claim, from the address that the function itself uses. Any program in the guest could end others'
-// connections this way. A first fragment counts too, since the receiver may reassemble packets.
+// forged returns why to drop a packet that the port's guest sent in the function's name: one of the
+// function's claim, from the address that the function itself uses. Otherwise any program in the guest
+// could end the connections of others. A first fragment counts too, since the receiver may reassemble
+// packets.
 func (p *Endpoint) forged(packet []byte, h *header) Reason {
 	if p.take == nil || !h.claimed(&p.claim) || !p.speaksFrom(h.src) {
 		return none

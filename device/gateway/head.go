@@ -10,10 +10,10 @@ import (
 // UseTape makes a tape record whether checksums of payload are right.
 func (g *Gateway) UseTape(t *tape.Tape) { g.out.tape = t }
 
-// Head returns how many of the first bytes of an IP packet the gateway looks at: not the data of TCP
-// and UDP, and what an ICMP error quotes. sum is where in them the checksum is that covers the rest; 0:
-// there is none. port is the destination port of UDP, else 0. b is the beginning of the packet of total
-// bytes.
+// Head returns how many of the first bytes of an IP packet the gateway looks at: all except the data
+// of TCP and UDP and what an ICMP error quotes. sum is the offset of the checksum that covers the
+// rest, too; 0: there is none. port is the destination port of UDP, else 0. b is the beginning of the
+// packet, which has total bytes.
 func Head(b []byte, total int) (n, sum int, port uint16) {
 	var h header
 	why := h.parse(b, total)
@@ -46,7 +46,8 @@ func Head(b []byte, total int) (n, sum int, port uint16) {
 	return len(b), 0, 0
 }
 
-// FrameHead does what Head does, for an Ethernet frame. head is a function as Head.
+// FrameHead does what Head does, for an Ethernet frame. head finds the headers of an IP packet,
+// as Head does.
 func FrameHead(b []byte, total int, head func(b []byte, total int) (n, sum int)) (n, sum int) {
 	at := ethLen
 	if len(b) >= ethLen+tagLen && binary.BigEndian.Uint16(b[ethLen-2:]) == typeVLAN {

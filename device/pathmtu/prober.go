@@ -49,7 +49,7 @@ const (
 	doubtful                // it was not answered while something shorter was: what passes?
 )
 
-// Prober searches the MTU of the path to one peer. Sizes are bytes of outer IP packet.
+// Prober searches for the MTU of the path to one peer. Sizes are bytes of outer IP packet.
 type Prober struct {
 	least, most int
 	state       state

@@ -14,11 +14,11 @@
 // the file is too slow for its buffers, or has reached its limit, the recording of the NIC ends. A
 // goroutine writes. A Recording may be read by any number of tapes, each in its goroutine.
 //
-// With a Ring, the buffer of a shard's tape is in its own part of the memory, and at the end of a Step the shard copies
-// what is there to the rest of it, where Steps go round. It does not wait
-// for the lock: while somebody copies entries for a file, the tape keeps what it has until the next Step.
-// The memory lives as long as somebody holds its descriptor, so it can outlive the process; Rescue saves
-// what a process left, and trusts nothing in it.
+// With a Ring, each shard has a part of the memory. The buffer of its tape is there, and at the end of a Step
+// the shard copies what is in the buffer to the rest of the part, a ring of Steps. It does not wait for the
+// lock: while somebody copies entries for a file, the tape keeps what it has until the next Step. The memory
+// lives as long as somebody holds its descriptor, so it can outlive the process; Rescue saves what a process
+// left, and trusts nothing in it.
 //
 // # Trust
 //

@@ -72,7 +72,7 @@ type chunk struct {
 type Config struct {
 	File  string       // must not exist
 	Made  *os.File     // one that was made with Make, instead of File
-	Later bool         // the worker is in another's place: without a file the NIC goes on all the same
+	Later bool         // the worker has replaced another: the NIC goes on even without a file
 	Keep  tape.Payload // of payload
 	Limit int64        // bytes after which the recording ends, with the chunk that reached it
 	Text  string       // of the NIC's configuration
@@ -212,7 +212,7 @@ func (r *Recorder) write() {
 		}
 		select {
 		case r.empty[c.shard] <- c.b:
-		default: // one that was made although there was none: it goes
+		default: // one buffer too many was made, because none was empty: it is dropped
 		}
 	}
 }

@@ -127,7 +127,6 @@ func TestARecordingStopsAtItsLimit(t *testing.T) {
 	}
 }
 
-// TestAFileThatExistsIsNotOverwritten.
 func TestAFileThatExistsIsNotOverwritten(t *testing.T) {
 	path, _ := made(t, 1<<30)
 	if _, err := Create(Config{File: path, Limit: 1}, Header{Shards: 1}); err == nil {

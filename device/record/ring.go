@@ -18,20 +18,20 @@ import (
 	"github.com/falcon-vnic/vnic/internal/tape"
 )
 
-// Ring keeps the last of what the shards of a NIC recorded, in memory that can outlive the process: of
-// a worker that has ended somehow, its supervisor saves it. After some Steps a shard copies what was in
-// them to its part of the memory; the oldest Steps make room. As long as none had to, what is saved is
-// the whole recording.
+// Ring keeps the last of what the shards of a NIC recorded, in memory that can outlive the process:
+// however a worker ends, its supervisor can save what was recorded. After some Steps a shard copies
+// what was in them to its part of the memory; the oldest Steps make room. As long as none had to, what
+// is saved is the whole recording.
 //
 //	ringHead │ header in JSON │ part of shard 0 │ part of shard 1 │ …
 //	part: tail, head, base, whole (8 bytes each) │ the tape's buffer │ bytes, in which entries of 4 bytes of length
-//	      and their content go round; tail and head count all bytes that ever were there
+//	      and their content form a ring; tail and head count all bytes that ever were in it
 //	buffer: whole bytes of Steps that came to their end │ what the tape writes now, up to zeros
 //
-// A process may end at any instruction. So head moves when an entry is there, and tail before its
-// bytes are written over. What is not in an entry yet, to the Step in which the process ended, perhaps in a loop without
-// an end, is in the tape's buffer. It follows what ends at base: where head is another, the buffer is in an entry already,
-// and is being cleared.
+// A process may end at any instruction. So head moves when an entry is there, and tail before its bytes are
+// written over. What is not in an entry yet, to the Step in which the process ended, perhaps in a loop without
+// an end, is in the tape's buffer. It follows the entry that ends at base: if head is not base, the buffer is
+// in an entry already, and is being cleared.
 type Ring struct {
 	file   *os.File
 	mem    []byte
@@ -57,8 +57,8 @@ const (
 	entryHead  = 4
 	ringBuffer = 1 << 20 // room for what is in a Step; of one with more, the beginning is there
 
-	// An entry has at least so many bytes: fewer, and most of what a Step costs is to make one; more, and they leave the
-	// processor's nearest cache before they are copied.
+	// The least length of an entry. If it were shorter, making entries would be most of what a Step costs;
+	// if it were longer, the bytes would leave the processor's nearest cache before they are copied.
 	ringBatch = 8 << 10
 )
 
@@ -77,7 +77,8 @@ func NewRing(c Config, h Header) (*Ring, error) {
 	}
 	r := &Ring{file: os.NewFile(uintptr(fd), "recorder"), header: h}
 	if err = r.file.Truncate(from + size*int64(h.Shards)); err == nil {
-		// A page that the shard's thread were the first to touch would cost it more than what it writes there.
+		// If the shard's thread were the first to touch a page, that would cost it more than what it writes
+		// there.
 		r.mem, err = unix.Mmap(fd, 0, int(from+size*int64(h.Shards)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	}
 	if err != nil {
@@ -145,7 +146,7 @@ func (p *ringPart) ends(at int) {
 	p.whole.Store(uint64(at))
 }
 
-// data is where the entries go round.
+// data returns the ring of entries.
 func (p *ringPart) data() []byte { return p.mem[partHead+ringBuffer:] }
 
 func (p *ringPart) write(at uint64, b []byte) {
@@ -238,7 +239,8 @@ func writeRing(w io.Writer, h *Header, memory io.ReaderAt, all, part int64, live
 	return size, nil
 }
 
-// entries reads what is in a part: its entries, from the oldest to what was the newest when it began, and the tape's buffer.
+// entries reads what is in a part: its entries, from the oldest to the one that was the newest when reading
+// began, and the tape's buffer.
 type entries struct {
 	memory io.ReaderAt
 	at     int64     // of the part

@@ -33,7 +33,7 @@ func WithoutKey(sa cm.SA) cm.SA {
 	return sa
 }
 
-// openTaped passes what Open opens by the tape.
+// openTaped passes what Open opens through the tape.
 func (o *Opener) openTaped(sealed []byte) (*Opened, Refusal) {
 	t := o.tape
 	if t.Plays() {
@@ -109,7 +109,7 @@ func (o *Opener) play(sealed []byte) (*Opened, Refusal) {
 	return p, why
 }
 
-// checkTaped passes by the tape whether a connection accepts a packet.
+// checkTaped passes through the tape whether a connection accepts a packet.
 func (x *Session) checkTaped(t *tape.Tape, o *Opened) (newest bool, why Refusal) {
 	v := uint64(0)
 	if !t.Plays() {

@@ -29,8 +29,9 @@ type alarm struct {
 // Now implements tcpip.Clock.
 func (c *clock) Now() time.Time { return time.Unix(0, c.read()) }
 
-// NowMonotonic implements tcpip.Clock. No two readings are the same: of the segments that were sent at the same time as
-// one that is acknowledged, gVisor takes those behind it for lost (RACK, RFC 8985 §6.2, has it the other way round).
+// NowMonotonic implements tcpip.Clock. No two readings are the same: when a segment is acknowledged, gVisor
+// takes segments behind it that were sent at the same time for lost (RACK, RFC 8985 §6.2, takes only those in
+// front of it for lost).
 func (c *clock) NowMonotonic() tcpip.MonotonicTime {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,7 +21,8 @@
 // Lost or Closed is the last event of each connection: Lost if the peer, the network or a bound ended
 // it, Closed if the shard did. Data that the shard does not take is kept and holds the peer's window
 // closed. Acknowledged tells how much of what was written the peer's TCP has acknowledged; the room
-// for writing follows from it. gVisor does not tell, so it is read from the segments that arrive.
+// for writing follows from it. gVisor does not tell that, so it is read from the segments that
+// arrive.
 //
 // # Many segments at once
 //
@@ -33,8 +34,8 @@
 // # Losses
 //
 // The congestion control is Reno, not CUBIC: CUBIC's window grows with time, in seconds or in round trips of at
-// least a millisecond (gVisor's MinSRTT), and Reno's with each round trip. After a loss Reno has the whole window,
-// which is at most Limits.Buffer, again within milliseconds; CUBIC takes tens of them.
+// least a millisecond (gVisor's MinSRTT), and Reno's with each round trip. The whole window is at most
+// Limits.Buffer. After a loss Reno has it back within milliseconds; CUBIC takes tens of milliseconds.
 //
 // # Bounds
 //
@@ -46,8 +47,8 @@
 //
 // # Recordings
 //
-// A shard that is recorded (package tape) has all on its tape that Next and Transmit tell it. When the tape plays, they
-// tell that again, and there is no netstack (tape.go).
+// The tape of a recorded shard (package tape) holds all that Next and Transmit tell the shard. When the tape
+// plays, they tell it again, and there is no netstack (tape.go).
 //
 // # Ownership and concurrency
 //

@@ -29,8 +29,8 @@ var asRead = map[string]string{
 }
 
 // TestGVisorIsWhatWasRead: the compiler does not compare what go:linkname names with what is there, so another
-// version of gVisor could be called with wrong arguments, or expect more of its caller. Who updates it compares
-// process with the functions that are named here, and notes their sums.
+// version of gVisor could be called with wrong arguments, or expect more of its caller. Whoever updates gVisor
+// compares process with the functions that are named here, and notes their sums.
 func TestGVisorIsWhatWasRead(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "gvisor.dev/gvisor/pkg/tcpip/transport/tcp").Output()
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
-// gVisor leaves the segments that arrive for an endpoint to its goroutines. On a busy machine it takes one
-// milliseconds to run, and a fault there could not be contained (fault.go). So an endpoint is held while a packet is
-// delivered, and then the shard does what the goroutine would do (processor.start in dispatcher.go of gVisor).
-// These are the functions that it calls. gVisor exports none that handles segments: to let an endpoint go wakes the
-// goroutine, and HandlePacket is only for other protocols. If one is gone from another version of gVisor, nothing
-// links ("relocation target … not defined"). If one takes or does something else, connections hang, or worse:
-// TestGVisorIsWhatWasRead says so.
+// gVisor leaves the segments that arrive for an endpoint to its goroutines. On a busy machine a goroutine may
+// wait milliseconds until it runs, and a fault there could not be contained (fault.go). So an endpoint is held
+// while a packet is delivered, and then the shard does what the goroutine would do (processor.start in
+// dispatcher.go of gVisor). These are the functions that it calls. gVisor exports none that handles segments:
+// letting an endpoint go wakes the goroutine, and HandlePacket is only for other protocols. If another version
+// of gVisor lacks one of these functions, nothing links ("relocation target … not defined"). If one takes or
+// does something else, connections hang, or worse: TestGVisorIsWhatWasRead says so.
 
 //go:linkname handleConnected gvisor.dev/gvisor/pkg/tcpip/transport/tcp.handleConnected
 func handleConnected(*tcp.Endpoint)
@@ -33,24 +33,25 @@ func (s *Stack) endpoint(f *function, id stack.TransportEndpointID) *tcp.Endpoin
 	return ep
 }
 
-// held is a connected endpoint that has segments, which it has not handled: those that arrive one after the other have
-// one acknowledgement.
+// held is a connected endpoint with segments that it has not handled yet, so that segments that arrive one
+// after the other have one acknowledgement.
 type held struct {
 	ep       *tcp.Endpoint
 	segments int
 }
 
-// maxHeld is how many these may be. gVisor handles at most 100, and leaves the rest to its goroutine.
+// maxHeld is how many segments may be held. gVisor handles at most 100, and leaves the rest to its
+// goroutine.
 const maxHeld = 64
 
-// handle has gVisor handle a packet of a flow; if it is plain, perhaps only when the next one is none of that flow, or
+// handle has gVisor handle a packet of a flow. A plain one may wait until a packet of another flow comes, or
 // letGo is called.
 func (s *Stack) handle(f *function, id stack.TransportEndpointID, pkt *stack.PacketBuffer, plain bool) {
 	ep, h := s.endpoint(f, id), &s.held
 	if ep == nil || ep != h.ep {
 		s.letGo()
 	}
-	if ep == nil { // which a reset answers
+	if ep == nil { // gVisor answers it with a reset
 		f.dispatcher.DeliverNetworkPacket(f.protocol(), pkt)
 		return
 	}

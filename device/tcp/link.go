@@ -133,7 +133,7 @@ func (f *function) bound(port uint16, queue *waiter.Queue) (tcpip.Endpoint, tcpi
 	if err != nil {
 		return nil, err
 	}
-	ep.SocketOptions().SetReuseAddress(port != 0) // connections of before may linger at a listener's port
+	ep.SocketOptions().SetReuseAddress(port != 0) // earlier connections may linger at a listener's port
 	if err = ep.SocketOptions().SetBindToDevice(int32(f.nic())); err == nil {
 		err = ep.Bind(tcpip.FullAddress{NIC: f.nic(), Addr: tcpAddr(f.addr), Port: port})
 	}
@@ -171,8 +171,8 @@ func (f *function) forget(st *stream) {
 	}
 }
 
-// hasRoom reports whether the function may have another connection. If need be, the one that has lingered longest
-// makes room, as Linux has it (tcp_max_tw_buckets).
+// hasRoom reports whether the function may have another connection. If need be, the one that has lingered
+// longest makes room, as in Linux (tcp_max_tw_buckets).
 func (f *function) hasRoom() bool {
 	if f.conns == f.s.limits.Conns {
 		if oldest := f.lingering.First(); oldest != nil {
@@ -188,7 +188,8 @@ func (st *stream) vanish() {
 	st.leave()
 }
 
-// parse returns the segment of a packet, at at, and where it comes from.
+// parse returns the TCP segment of a packet, its offset (at), and the address that it comes
+// from.
 func (f *function) parse(b []byte) (src netip.Addr, at int, segment header.TCP, ok bool) {
 	var from, to tcpip.Address
 	if f.addr.Is4() {
@@ -312,8 +313,8 @@ func netipAddr(a tcpip.Address) netip.Addr {
 }
 
 // SupportedGSO and GSOMaxSize implement stack.GSOEndpoint: a packet may stand for several segments, whose
-// checksums are left to who cuts it. All of them but the last of the stream are full: gVisor subtracts the
-// longest headers, and 1, from the size.
+// checksums are left to whoever cuts it. All of them but the last of the stream are full: gVisor subtracts
+// the longest headers, and 1, from the size.
 func (*function) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }
 
 func (f *function) GSOMaxSize() uint32 { return uint32(f.most() + gsoHeaders) }

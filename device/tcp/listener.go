@@ -18,7 +18,7 @@ type listener struct {
 	queue    waiter.Queue
 	entry    waiter.Entry
 	isMarked bool   // guarded by Stack.mu
-	why      string // it failed, which is to be told
+	why      string // why it failed, which is still to be told; "": it did not, or that was told
 }
 
 var _ served = (*listener)(nil)

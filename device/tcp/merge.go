@@ -30,7 +30,7 @@ const maxArrivals = 256 << 10
 type arrival struct {
 	f       *function
 	id      stack.TransportEndpointID
-	headers *buffer.View // alone: gVisor copies the whole view that it reads a header of
+	headers *buffer.View // without the data: gVisor copies the whole view in which it reads a header
 	ip      int          // length of the IP header in it
 	data    *buffer.View // nil: there is none
 	several bool         // data is that of several packets
@@ -109,8 +109,8 @@ func newArrival(f *function, src netip.Addr, ip []byte, segment header.TCP) arri
 // plain reports whether a segment changes nothing about the connection.
 func plain(segment header.TCP) bool { return segment.Flags()&^header.TCPFlagPsh == header.TCPFlagAck }
 
-// takes adds a packet that differs in nothing but its place in the stream, and its data, and reports whether it
-// is one. more is how much memory that takes.
+// takes adds the next packet, if it differs from those before in nothing but its data and its place in the
+// stream, and reports whether it did. more is how much memory that took.
 func (x *arrival) takes(f *function, ip []byte, segment header.TCP) (more int, ok bool) {
 	if x.closed || x.f != f || x.next != segment.SequenceNumber() {
 		return 0, false
@@ -180,7 +180,8 @@ func (s *Stack) deliver(x *arrival) {
 	pkt.DecRef()
 }
 
-// lengthen writes the length of the whole packet into the IP header. TCP's checksum was checked of each.
+// lengthen writes the length of the whole packet into the IP header. TCP's checksum was checked for each
+// packet.
 func (x *arrival) lengthen() {
 	b, n := x.headers.AsSlice(), x.headers.Size()+x.data.Size()
 	if x.f.addr.Is6() {

@@ -55,8 +55,9 @@ const (
 	lingerTime = 5 * time.Second  // in TIME_WAIT, and in FIN_WAIT_2 after Close
 	giveUp     = 30 * time.Second // without an answer to what was sent
 
-	// leastRTO is longer than Linux's TCP keeps an acknowledgement back, 40 ms. gVisor's 200 ms pass often: of packets
-	// that stand for several segments it takes none for lost before all segments of a later one were acknowledged.
+	// leastRTO is longer than the 40 ms for which Linux's TCP delays an acknowledgement. gVisor's own 200 ms
+	// would often pass in full: it takes a packet that stands for several segments for lost only when all
+	// segments of a later one were acknowledged.
 	leastRTO = 50 * time.Millisecond
 )
 

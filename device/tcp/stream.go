@@ -174,7 +174,7 @@ func (st *stream) push(n int) {
 		return
 	}
 	r := bytes.NewReader(st.pending[:n])
-	_, _ = st.ep.Write(r, tcpip.WriteOptions{Atomic: true}) // of errors, reading says more
+	_, _ = st.ep.Write(r, tcpip.WriteOptions{Atomic: true}) // errors are ignored: reading tells more about them
 	st.pending = st.pending[:copy(st.pending, st.pending[n-r.Len():])]
 }
 
@@ -226,9 +226,9 @@ func (st *stream) event(what What) Event {
 
 // leave forgets a stream that is over, when gVisor has forgotten it. Until then it counts, and lingers.
 //
-// A connection that waits for its ports begins when no segments of this one are on their way: then, or already while
-// gVisor waits in case the last acknowledgement was lost. Segments that come late all the same are told apart by their
-// timestamps (RFC 6191, RFC 7323 §5).
+// A new connection between the same ports begins when no segments of this one are on their way: when gVisor has
+// forgotten this one, or already while gVisor waits in case the last acknowledgement was lost (TIME_WAIT).
+// Segments that come late all the same are told apart by their timestamps (RFC 6191, RFC 7323 §5).
 func (st *stream) leave() {
 	s := st.s
 	if _, ok := s.streams[st]; !ok {
@@ -392,7 +392,7 @@ func (st *stream) takeLent() {
 	}
 }
 
-// discard is how many bytes it takes.
+// discard is a writer that takes this many bytes, and drops them.
 type discard int
 
 // Write implements io.Writer.

@@ -6,9 +6,10 @@ import (
 	"github.com/falcon-vnic/vnic/internal/tape"
 )
 
-// TCP is outside of what a shard with a tape does again (package tape): gVisor has random numbers, hash tables and
-// goroutines of its own. So what TCP tells the shard is on the tape, each event and each packet, and what the shard
-// tells TCP is summed. A Stack whose tape plays has no netstack: nothing that it is told has an effect.
+// TCP is not part of what a shard does again when its tape plays (package tape): gVisor has random numbers,
+// hash tables and goroutines of its own. So what TCP tells the shard is on the tape, each event and each
+// packet, and what the shard tells TCP is summed. A Stack whose tape plays has no netstack: nothing that it is
+// told has an effect.
 
 // Cutter follows a stream of bytes, to tell headers from payload. It returns the length of the first piece of what
 // comes next, and how many bytes at its beginning are no payload.
@@ -39,7 +40,7 @@ func (s *Stack) enroll(c *Conn) {
 	}
 }
 
-// passEvent passes an event by the tape; What is 0 if there is none.
+// passEvent passes an event through the tape; What is 0 if there is none.
 func (s *Stack) passEvent(ev *Event) {
 	t := s.tape
 	if !t.Ask(tape.StreamEvent) {

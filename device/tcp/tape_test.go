@@ -9,8 +9,8 @@ import (
 	"github.com/falcon-vnic/vnic/internal/tape"
 )
 
-// TestAPacketOfARecordingHasBounds: a recording can be anybody's, and the gateway cuts packets by what TCP says of
-// them. What no TCP says is a difference.
+// TestAPacketOfARecordingHasBounds: a recording may come from anybody, and the gateway cuts packets by what TCP
+// says of them. A replay reports what no TCP would say as a difference.
 func TestAPacketOfARecordingHasBounds(t *testing.T) {
 	const most = 1 << 16
 	for _, c := range []struct {

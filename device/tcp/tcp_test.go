@@ -183,7 +183,8 @@ func TestACallThatNobodyAnswersEndsAfterHalfAMinute(t *testing.T) {
 	w.until("the data", func() bool { return len(w.sides[1].conns) == 1 && len(w.sides[1].conns[0].got) == 100_000 })
 }
 
-// TestListenersThatCannotListenSayWhy: so do listeners.
+// TestListenersThatCannotListenSayWhy: a listener without a port, at a port in use or beyond
+// the limit ends with the reason.
 func TestListenersThatCannotListenSayWhy(t *testing.T) {
 	w := newWorld(t, 1, false, tcp.Limits{Listeners: 2})
 	s := w.sides[0]

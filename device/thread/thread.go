@@ -57,8 +57,8 @@ type Ports interface {
 	Read() (some bool)
 	// Write gives the ports the frames that the shard has for them.
 	Write()
-	// More reports whether frames of ports will follow at once, after a last frame in the uplink's
-	// queue that is a port's too.
+	// More reports whether more frames of ports follow at once, while the last frame in the
+	// uplink's queue is also one of a port.
 	More() bool
 	// Arm is called before the thread waits: it asks polled ports to signal their next frame. If a
 	// frame already waits, it returns true and the thread must not wait.

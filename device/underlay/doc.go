@@ -1,6 +1,7 @@
-// Package underlay carries sealed datagrams between NICs: PSP in UDP, over IPv4 or IPv6. Above it one
-// thinks in datagrams: to which peer, by which of the paths to it, with which marks; it came from
-// there, marked so (Layer). Below it are the frames of the uplink's device.
+// Package underlay carries sealed datagrams between NICs: PSP in UDP, over IPv4 or IPv6. Its users
+// see datagrams only (Layer): to which peer, by which of the paths to it and with which marks one is
+// sent, and where one came from and how it was marked. Below it are the frames of the uplink's
+// device.
 //
 //	                  ┌ Layer ───────────────────────────────────────────────┐
 //	uplink frame ─▶ Input ─┬─▶ Datagram (PSP bytes, borrowed from the frame) │

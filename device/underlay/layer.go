@@ -32,8 +32,8 @@ type Layer interface {
 	Next(out []byte) int
 	// Resolve prepares the layer for packets to a peer, so that the first need not wait.
 	Resolve(now int64, to netip.AddrPort)
-	// Overhear learns from a frame that was not for the payload's sake and that the layer of another
-	// shard received.
+	// Overhear learns from a frame of the layer's own protocols (ARP, neighbour discovery) that the
+	// layer of another shard received.
 	Overhear(now int64, frame []byte)
 	// Deadline returns when Advance is due, math.MaxInt64 for never.
 	Deadline() int64

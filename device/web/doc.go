@@ -14,9 +14,9 @@
 // # Bounds
 //
 // All streams show the same samples of the NIC, taken while somebody looks: at most one a second,
-// and fewer if taking or sending them is much work (watch.pause). So many functions make the page
-// slower and not the NIC. There are at most maxStreams streams, one trace and one capture at a time,
-// and traces and captures end at their limits of time and bytes.
+// and fewer if taking or sending them is much work (watch.pause). Thus a large number of functions
+// slows down the page, and not the NIC. There are at most maxStreams streams, one trace and one
+// capture at a time, and traces and captures end at their limits of time and bytes.
 //
 // # Ownership and concurrency
 //

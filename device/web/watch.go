@@ -27,7 +27,7 @@ const (
 type watch struct {
 	source  Source
 	streams chan struct{} // one for each stream
-	turn    chan struct{} // has the one who may use what follows
+	turn    chan struct{} // whoever has put a value in may use what follows
 
 	last  *sample
 	state []byte // last as an event

@@ -376,7 +376,7 @@ func TestANICAsksForItsCertificateByAKey(t *testing.T) {
 	}
 }
 
-// TestAnEndpointIsRefusedAtOnce: what cannot be an endpoint is no matter of trying again.
+// TestAnEndpointIsRefusedAtOnce: an endpoint that cannot be one is not tried again.
 func TestAnEndpointIsRefusedAtOnce(t *testing.T) {
 	for _, e := range []string{"10.0.0.1:2379", "https://10.0.0.1", "ftp://10.0.0.1:2379", "https://:x"} {
 		n := New(Config{Endpoints: []string{e}, Prefix: prefix, Name: "h1"})
