@@ -23,10 +23,11 @@
 //
 // # Ownership and time
 //
-// An Engine and everything made from it belong to one goroutine, the shard's. There are no locks
-// and no callbacks: wires call only Gather, events come through the wires, and the Notifier appends
-// to queues. Time is an argument. No operation allocates memory. Poll examines a bounded number of
-// send queues that became empty a short while ago, and Arm requests doorbells before the shard
-// parks. Run gives turns round robin to the QPs that have work. A QP that waits for credit, a
-// window, a fence or a receive is in no queue until an event frees it.
+// An Engine and everything made from it belong to one goroutine, the shard's. There are no locks.
+// A wire calls its endpoints while it handles what arrived or makes a packet (package transport),
+// and the Notifier only appends to queues. Time is an argument. No operation allocates memory.
+// Poll examines a bounded number of send queues that became empty a short while ago, and Arm
+// requests doorbells before the shard parks. Run gives turns round robin to the QPs that have
+// work. A QP that waits for credit, a window, a fence or a receive is in no queue until an event
+// frees it.
 package rdma

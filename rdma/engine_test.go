@@ -50,8 +50,9 @@ func TestClosedFunctionsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// TestAFunctionThatComesAgainNumbersItsQueuePairsAnew: the peers' kernels know the queue pairs of before, and would
-// take a new one with such a number for one of them. So it is after a reset, and at the NIC to which it has moved.
+// TestAFunctionThatComesAgainNumbersItsQueuePairsAnew: the peers' kernels still know its earlier queue pairs,
+// and would take a new one with the same number for one of them. This holds after a reset, and at a NIC to
+// which the function has moved.
 func TestAFunctionThatComesAgainNumbersItsQueuePairsAnew(t *testing.T) {
 	seen := map[uint32]bool{}
 	for nic := range 4 {

@@ -18,7 +18,8 @@ func complete(qpn, mask uint32, state abi.QPState) *abi.ModifyQP {
 	}
 }
 
-// TestTheDriversBeliefIsChecked: the driver's belief is checked.
+// TestTheDriversBeliefIsChecked: a ModifyQP that names another current state than the queue
+// pair's is refused.
 func TestTheDriversBeliefIsChecked(t *testing.T) {
 	p := newPair(t, true, 4096, worldConfig{}, qpConfig{})
 	m := &abi.ModifyQP{QPN: p.a.number, Mask: abi.QPAttrCurState | abi.QPAttrMinRNRTimer, CurState: abi.QPStateSQD}

@@ -17,10 +17,10 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestOnlyItsFolderTheRegistryAndTheConfigurationNameAWire: a network is named in its own folder,
-// in wires.go, in device/config, and where drivers see it, in the ABI and its conformance kit, in no
-// identifier, import or string elsewhere. Falcon and what stands for it inside a NIC are no networks:
-// the device is built on them.
+// TestOnlyItsFolderTheRegistryAndTheConfigurationNameAWire: a network is named in its own folder, in
+// wires.go, in device/config and, where drivers see it, in the ABI and its conformance kit. No
+// identifier, import or string elsewhere names one. Falcon and what stands for it inside a NIC are no
+// networks: the device is built on them.
 func TestOnlyItsFolderTheRegistryAndTheConfigurationNameAWire(t *testing.T) {
 	const root = ".."
 	files := token.NewFileSet()

@@ -36,7 +36,7 @@ type Conn struct {
 
 var _ transport.Conn = (*Conn)(nil)
 
-// state is how far a connection is.
+// state says how far a connection has come.
 //
 //	Answer ─▶ awaitRequest ─▶ requested ── Accept ──┐
 //	                             │ Reject           ├─▶ ready ─▶ ending ─▶ gone

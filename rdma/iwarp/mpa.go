@@ -63,8 +63,8 @@ func (e *Engine) open(now transport.Time, mss int, s state, patience transport.T
 	return c
 }
 
-// request returns the frame that asks for a connection. With revision 2 the peer may send first: the
-// first FPDU is one that says so.
+// request returns the frame that asks for a connection. With revision 2 the peer may send first, as
+// soon as the first FPDU of this end has told it so.
 func (s *setup) request() wire.Frame {
 	if s.own.Revision == 0 {
 		s.own.Revision = wire.Revision2
@@ -134,7 +134,7 @@ func (c *Conn) takeRequest(now transport.Time, b []byte) (n int) {
 	c.agree(&f)
 	if x := &f.Enhanced; f.HasEnhanced && x.PeerToPeer {
 		switch c.setup.rtr = x.RTR & rtrs; {
-		case c.setup.rtr == 0: // the peer's way to begin is none that this end has
+		case c.setup.rtr == 0: // the two ends have no first message in common
 			c.Reject(now, nil)
 			return n
 		case c.setup.rtr&wire.RTRWrite != 0:

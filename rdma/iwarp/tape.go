@@ -21,7 +21,7 @@ func headLen(b []byte, n int) int {
 	return n
 }
 
-// sum sums the FPDU that seal has completed in b.
+// sum adds the FPDU that seal has completed in b to the sums of what goes out.
 func (c *Conn) sum(b []byte) {
 	o := &c.out
 	if !c.e.tape.Active() {
@@ -35,8 +35,8 @@ func (c *Conn) sum(b []byte) {
 	c.e.tape.OutPart(tape.Streams, u, headLen(u, len(u)), 0)
 }
 
-// newSTag returns an STag that is not 0. A tape that plays says which: where it has none, because events were left out, it
-// says 0 as often as it is asked.
+// newSTag returns an STag that is not 0. A tape that plays says which: where it has none, because events were
+// left out, it says 0 however often it is asked.
 func (e *Engine) newSTag() uint32 {
 	n := uint32(0)
 	for n == 0 {

@@ -68,7 +68,7 @@ func (s *responder) unanswered() (n int) {
 	return n
 }
 
-// read makes the response to a READ due, as the function's rate has it.
+// read makes the response to a READ due, as soon as the function's rate allows it.
 func (s *responder) read(now transport.Time, h *wire.Headers, a answer) {
 	at := s.end.user.AnswerAt(now)
 	if at > now {

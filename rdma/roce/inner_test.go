@@ -91,7 +91,6 @@ func TestTheNewestAtomicOfAPSNIsRepeated(t *testing.T) {
 	}
 }
 
-// TestMessagesAreCountedIn24Bits: messages are counted in 24 bits.
 func TestMessagesAreCountedIn24Bits(t *testing.T) {
 	s := responder{msn: 1<<24 - 2, expected: 1<<24 - 1, missed: true}
 	s.took(1, true)

@@ -272,7 +272,6 @@ func TestGuaranteedTrafficIsSentFirst(t *testing.T) {
 	}
 }
 
-// TestOperatorsSeeTheStateOfEachConnection: operators see the state of each connection.
 func TestOperatorsSeeTheStateOfEachConnection(t *testing.T) {
 	w := newWorld(1, false, 1500, sim.Impairment{})
 	conns := map[uint32]*peer{}

@@ -273,8 +273,8 @@ func TestZeroBytesOfMemory(t *testing.T) {
 	p.wants("nothing", only(0))
 }
 
-// TestAtomicOfPSN0: an atomic that was never carried out is not answered, though its PSN is what a
-// result has that is none.
+// TestAtomicOfPSN0: an atomic that was never carried out is not answered, though its PSN, 0, is
+// also that of an empty place for a result.
 func TestAtomicOfPSN0(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}}, func(x *transport.Terms) { x.PSN = 2 })
 	p.asks(ib.FetchAdd, 2, 8)

@@ -560,8 +560,8 @@ func TestABadPacketQuietlyLosesItsUnreliableMessage(t *testing.T) {
 	}
 }
 
-// TestUnreliableConnectionsRefuseStrayPacketsAndReads: an unreliable connection knows packets of another one's, READs, and who
-// serves nobody.
+// TestUnreliableConnectionsRefuseStrayPacketsAndReads: an unreliable connection refuses packets for another
+// queue pair and READs, and drops messages while its queue pair serves nobody.
 func TestUnreliableConnectionsRefuseStrayPacketsAndReads(t *testing.T) {
 	s := newStage(t, true, unreliable)
 	other := send(ib.UC|ib.SendOnly, 1, 0, 0)

@@ -28,7 +28,7 @@ type bell struct {
 	found bool
 }
 
-// Assembler makes operations of events. Those of requests that were under way before the first
+// Assembler puts operations together from events. Requests that were under way before the first
 // event are left out.
 type Assembler struct {
 	out   func(*Operation)
@@ -39,7 +39,7 @@ type Assembler struct {
 	cqs   map[uint32][]*Operation // completed, before the event of their CQ
 }
 
-// NewAssembler makes one that calls out for each operation that is whole.
+// NewAssembler makes one that passes each operation to out when it is whole.
 func NewAssembler(out func(*Operation)) *Assembler {
 	return &Assembler{
 		out: out, open: map[key]*Operation{}, bells: map[uint32][]bell{}, conns: map[uint32][]*Operation{}, cqs: map[uint32][]*Operation{},
@@ -222,8 +222,8 @@ func (a *Assembler) begin(k key) *Operation {
 	return o
 }
 
-// sweep forgets what is not open any more, and lets go of the older half of what is if that is too
-// much.
+// sweep forgets what is not open any more. If too many operations are open, it ends the older half
+// of them.
 func (a *Assembler) sweep() {
 	a.order = slices.DeleteFunc(a.order, func(k key) bool { return a.open[k] == nil })
 	if len(a.order) > maxOpen {
@@ -244,14 +244,15 @@ func (a *Assembler) sweep() {
 	}
 }
 
-// settle lets an operation go that is whole.
+// settle ends an operation if it is whole.
 func (a *Assembler) settle(k key, o *Operation) {
 	if o.Whole() && a.open[k] == o {
 		a.end(k, o)
 	}
 }
 
-// end lets an operation go. A packet that nothing became of was a copy of an earlier one.
+// end passes an operation on, and forgets it. A packet of the peer that was never delivered was
+// a copy of an earlier one, and is only forgotten.
 func (a *Assembler) end(k key, o *Operation) {
 	delete(a.open, k)
 	if !o.Responder || o.At[StepDelivered] != 0 {
@@ -259,7 +260,7 @@ func (a *Assembler) end(k key, o *Operation) {
 	}
 }
 
-// Finish lets go of what is not whole, in the order it began.
+// Finish ends the operations that are not whole, in the order in which they began.
 func (a *Assembler) Finish() {
 	for _, k := range a.order {
 		if o := a.open[k]; o != nil {

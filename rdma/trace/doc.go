@@ -3,9 +3,9 @@
 //	rdma, device ─ Add ─▶ Ring ─ Take ─▶ Assembler ─▶ Operation, one per request
 //	(while they work)     (bounded)      (elsewhere, any time later)
 //
-// What works only notes that something happened, and when: an Event in the function's Ring. A
-// function that nobody traces has no Ring, and a nil check is all it costs. The events of a request
-// are put together afterwards, away from the data path.
+// The code that does the work only notes that something happened, and when: an Event in the
+// function's Ring. A function that nobody traces has no Ring, and a nil check is all it costs. The
+// events of a request are put together afterwards, away from the data path.
 //
 // A request has two sides, which two functions see, each with its own clock:
 //

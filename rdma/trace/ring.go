@@ -5,7 +5,7 @@ type Kind uint8
 
 // What happens to a request at the function that posted it. Work says which one.
 const (
-	Doorbell  Kind = iota + 1 // entries up to, and not with, Index are there: said by the driver
+	Doorbell  Kind = iota + 1 // the driver says that entries before Index are there
 	Found                     // the same, seen in the ring by polling it
 	Read                      // the entry was read; Op is the ABI's opcode, Arg the wr_id, Extra the length
 	Issued                    // its first packet has credits and a place in the order; Extra is the packet's sequence number
@@ -108,7 +108,7 @@ func (r *Ring) Filled(e *Event) {
 	r.packet = *e
 }
 
-// Unfilled takes back that the packet of Filled is to be sealed: there was none after all.
+// Unfilled takes Filled back: there is no packet to seal after all.
 func (r *Ring) Unfilled() { r.packet = Event{} }
 
 // SealedPacket notes that the packet of Filled, if there was one, is sealed.

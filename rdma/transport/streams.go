@@ -1,16 +1,16 @@
 package transport
 
-// Streams is a wire whose connections are streams of bytes, as TCP's. Who has the streams makes and
-// ends them and moves their bytes. owner is for its use.
+// Streams is a wire whose connections are streams of bytes, like TCP's. The owner of the streams
+// makes and ends them, and moves their bytes. What is passed as owner is for its use.
 //
-//	Connect ─▶ StreamEstablished ──────────────┐
-//	Answer  ─▶ StreamRequested ─▶ Stream.Accept ┴─▶ Attach ─▶ StreamFinish ─▶ StreamGone
+//	Begin       ─▶ StreamEstablished ──────────────┐
+//	BeginAnswer ─▶ StreamRequested ─▶ Stream.Accept ┴─▶ Attach ─▶ StreamFinish ─▶ StreamGone
 type Streams interface {
 	Driven
 	// UseRandom sets the seed of what peers must not guess. It is called before there are streams.
 	UseRandom(seed [32]byte)
-	// Begin makes the end that opened a stream whose segments carry mss bytes. Answer makes the end
-	// that was called.
+	// Begin makes the end that opened a stream whose segments carry mss bytes, and BeginAnswer the
+	// end that was called.
 	Begin(now Time, mss int, s *StreamSettings, owner any) Stream
 	BeginAnswer(now Time, mss int, owner any) Stream
 	// Write writes bytes of the stream whose turn it is to b, and returns their number and the

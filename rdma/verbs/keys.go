@@ -4,8 +4,8 @@ import "math/bits"
 
 // A key is a number of the table with the generation rotated into the low byte, which is the part
 // of a window's key that programs expect to choose. The other 24 bits, the slot, are permuted by a
-// secret of the function: who has some keys cannot tell from them which others there are (RFC 5042,
-// for all wires). No key is 0 or abi.ReservedLKey.
+// secret of the function: whoever has some keys cannot tell from them which others there are (RFC
+// 5042, for all wires). No key is 0 or abi.ReservedLKey.
 
 // keys turns numbers of the table into keys and back. Without a secret the slots stay as they are.
 type keys struct {

@@ -188,10 +188,10 @@ func (l Limits) WithDefaults() Limits {
 // powerOfTwo returns the largest power of two not above n ≥ 1.
 func powerOfTwo(n int) int { return 1 << (bits.Len(uint(n)) - 1) }
 
-// Table numbers objects of one kind. A number is generation<<slotBits
-// slot. When an object is removed, the generation of its slot is incremented, so its old number is
-// refused and does not name the next object in the slot. Free slots are reused oldest first, which
-// keeps an old number invalid for as long as possible.
+// Table numbers objects of one kind. A number is the generation above the slotBits bits of the
+// slot. When an object is removed, the generation of its slot is incremented, so its old number
+// is refused and does not name the next object in the slot. Free slots are reused oldest first,
+// which keeps an old number invalid for as long as possible.
 type Table[T any] struct {
 	slots    []slot[T] // the slot of the first, the next one, and so on
 	first    uint32

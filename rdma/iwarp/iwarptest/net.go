@@ -40,7 +40,7 @@ type stream struct {
 	finished bool // the fin has arrived
 }
 
-// mark is a time up to which something gets.
+// mark says how far a stream has come by a time.
 type mark struct {
 	at transport.Time
 	to uint64

@@ -253,8 +253,8 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// FuzzFPDU takes any bytes for a stream. A CRC that is wrong gets right: hardly any change of an input
-// would be looked at otherwise. What is in an FPDU is sent with markers, too.
+// FuzzFPDU takes any bytes for a stream. A wrong CRC is corrected: otherwise hardly any changed input
+// would get past it. What is in an FPDU is sent with markers, too.
 func FuzzFPDU(f *testing.F) {
 	for _, s := range segments(f) {
 		for _, pos := range []uint64{0, 4, 480, 508} {

@@ -13,7 +13,6 @@ func TestTheDefaultAlgorithmExists(t *testing.T) {
 	}
 }
 
-// TestAWindowGrowsHalvesAndCollapses grows, halves and collapses.
 func TestAWindowGrowsHalvesAndCollapses(t *testing.T) {
 	var s State
 	w := Window{}

@@ -328,7 +328,7 @@ func FuzzHeaders(f *testing.F) {
 }
 
 // FuzzPacket begins with what Linux sent and with a packet of each opcode. A packet of which only
-// the ICRC is wrong gets the right one: hardly any change of an input would be looked at otherwise.
+// the ICRC is wrong gets the right one: otherwise hardly any changed input would get past it.
 func FuzzPacket(f *testing.F) {
 	for _, p := range frames(f, "testdata/rxe.pcapng") {
 		f.Add(p)

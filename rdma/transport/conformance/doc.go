@@ -1,7 +1,8 @@
 // Package conformance is the test that every transport must pass. It tests the contract of package
 // transport, case by case, between two endpoints of its own, which check every call that they get.
 //
-// What a wire cannot do, by Conn.Features, is not asked of it, and it must refuse it.
+// Cases that need what a wire cannot do (Conn.Features) are left out; instead, the wire must
+// refuse what they need.
 //
 //	Run(t, open) ─▶ case ─▶ open(options) ─▶ Pair{A, B, Step}
 //	                  │
