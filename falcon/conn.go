@@ -36,8 +36,8 @@ const Forever Time = math.MaxInt64
 //
 // It consists of parts with their own state and methods. A part has its neighbours by name
 // (ini.flight, tgt.rx). Through its pointer to the connection it uses only what belongs to the whole:
-// configuration, engine, credits, events and place in the scheduler. Conn's own methods are what
-// takes several parts: a packet is written, an acknowledgement received, the connection closed.
+// configuration, engine, credits, events and place in the scheduler. Conn's own methods do what takes
+// several parts: they write a packet, receive an acknowledgement, close the connection.
 //
 // Fields, here and in the parts, are ordered by use, so that a packet touches few cache lines when
 // thousands of connections take turns. Prefetch depends on this order, and

@@ -32,7 +32,7 @@
 //
 //	tx ──▶ flight ◀──▶ initiator ──▶ rx ◀── target ◀── flight
 //
-// Conn's own methods are what takes several parts: writing a packet (sender.go), receiving an
+// Conn's own methods do what takes several parts: writing a packet (sender.go), receiving an
 // acknowledgement (receive.go), closing (conn.go). The engine has what connections share: scheduler
 // (schedule.go), memory (contexts.go), timers and events (engine.go), and the connections that wait
 // for credits (initiator.go).

@@ -8,9 +8,8 @@ import (
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// flight holds the packets that were sent and are not acknowledged, the windows that limit them, and
-// finds those that are lost.
-// flight.go has the acknowledgements, recovery.go the losses.
+// flight holds the packets that were sent and are not acknowledged, with the windows that limit them
+// (flight.go), and finds those that are lost (recovery.go).
 type flight struct {
 	data, requests txWindow // push and pull data; pull requests
 

@@ -181,8 +181,8 @@ func (m *Manager) Advance(now Time) {
 	}
 }
 
-// Expiring returns the peer of the connection that Advance handles, for the caller that survives a
-// panic in it; false: it handles none.
+// Expiring returns the peer of the connection that Advance handles, for a caller that recovers
+// from a panic in it; false: it handles none.
 func (m *Manager) Expiring() (PeerID, bool) {
 	if m.expiring == nil {
 		return 0, false
@@ -374,10 +374,9 @@ func (m *Manager) hello(now Time, p *peer, h *Hello) error {
 }
 
 // ForgetPeer must be called when nothing that was agreed with a peer can be trusted any more, or the
-// peer has said BYE. The
-// link to the peer counts as down, its keys are forgotten, and its connections end. When the link
-// is up again, Hello announces another instance to the peer, so that the peer also forgets what it
-// had of this NIC.
+// peer has said BYE. The link to the peer counts as down, its keys are forgotten, and its
+// connections end. When the link is up again, Hello announces another instance to the peer, so that
+// the peer also forgets what it had of this NIC.
 func (m *Manager) ForgetPeer(now Time, id PeerID) {
 	p := m.peers.byID[id]
 	if p == nil {
@@ -413,9 +412,9 @@ func (m *Manager) tellable(p *peer) error {
 	return p.portsTellable(m.ports.ports)
 }
 
-// ChangePeer replaces what is said of a peer, by its ID; its name stays. Its link and what is still
-// allowed go on: connections to addresses that it may no longer have end. Errors: ErrNotFound,
-// ErrLimit; then nothing changes.
+// ChangePeer replaces the configuration of the peer with this ID; its name stays. Its link and what
+// is still allowed go on: connections to addresses that it may no longer have end. Errors:
+// ErrNotFound, ErrLimit; then nothing changes.
 func (m *Manager) ChangePeer(now Time, c Peer) error {
 	p := m.peers.byID[c.ID]
 	if p == nil {

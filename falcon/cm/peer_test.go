@@ -272,7 +272,6 @@ func TestAForgottenPeerLeavesNothing(t *testing.T) {
 	establish(t, w, a, b)
 }
 
-// TestAFaultInAParserCostsTheMessage: a fault in a parser costs the message.
 func TestAFaultInAParserCostsTheMessage(t *testing.T) {
 	h := taking(func(b []byte) (REQ, error) { return REQ{QPN: uint32(b[len(b)])}, nil }, faultless((*Manager).req))
 	err := h(nil, 0, nil, Encode(&RTU{}))

@@ -79,7 +79,7 @@ func (n *Node) UseTape(t *tape.Tape) {
 	}
 }
 
-// said passes what the pool said by the tape.
+// said passes what the pool said through the tape.
 func (l *lease) said(v uint32) uint32 {
 	if l.tape == nil {
 		return v

@@ -82,7 +82,6 @@ func TestFramesSentDuringAnOutageAreLost(t *testing.T) {
 	}
 }
 
-// TestEachDirectionOfALinkHasItsOwnFaults: each direction of each link has its own faults.
 func TestEachDirectionOfALinkHasItsOwnFaults(t *testing.T) {
 	n := network(t, func(c *NetworkConfig) {
 		c.Hosts, c.Loss = 4, 0.25
