@@ -16,8 +16,8 @@ type Area struct {
 	start  uint64 // offset of the first byte in the first page
 	length uint64 // bytes
 
-	// Head returns how many of the first bytes of what was read at once are no payload; nil: all. It
-	// is for recordings.
+	// Head returns how many bytes at the beginning of what one call reads or writes are no payload;
+	// nil: all of them. It is for recordings.
 	Head func(b []byte) int
 }
 

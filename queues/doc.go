@@ -15,9 +15,9 @@
 // state; others are not affected.
 //
 // A Memory and everything built on it belong to one goroutine, the shard of the function. When the
-// guest's regions change, the session calls the function given to Watch, and the shard calls
-// SetRegions before that call returns. Page lists and areas hold only device addresses and stay
-// valid. Fast paths do not allocate.
+// guest's regions change, the session calls the function given to Watch, and the shard calls Use
+// before that call returns. Page lists and areas hold only device addresses and stay valid. Fast
+// paths do not allocate.
 //
 // Code that needs package unsafe is in memory_unsafe.go. The ABI is in queues/abi, index arithmetic
 // in queues/ring, the rules in docs/abi.

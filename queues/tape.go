@@ -7,14 +7,15 @@ import (
 	"github.com/falcon-vnic/vnic/internal/tape"
 )
 
-// UseTape makes a tape record what accesses to the memory give, or give it. What is written is
-// summed. number is that of the memory's driver.
+// UseTape makes a tape record the results of accesses to the memory, or supply them when it
+// plays. What is written is added to the sums of what goes out. number is that of the memory's
+// driver.
 func (m *Memory) UseTape(t *tape.Tape, number uint32) { m.tape, m.number = t, number }
 
 // whys lists the reasons of a FaultError, as the tape numbers them: from 1.
 var whys = []string{WhyUnmapped, WhyBroken, WhyMisaligned, WhyContended, WhyOutside}
 
-// outcome passes the outcome of an access by the tape.
+// outcome passes the outcome of an access through the tape.
 func outcome(t *tape.Tape, k tape.Kind, err error) error {
 	if !t.Ask(k) {
 		why := t.Uint()
@@ -52,7 +53,7 @@ func (a *Area) readTaped(off uint64, dst []byte) error {
 	return nil
 }
 
-// tapeRead passes what was read. head is an Area's.
+// tapeRead passes what was read through the tape. head is an Area's.
 func (m *Memory) tapeRead(addr uint64, dst []byte, head func([]byte) int, err error) error {
 	t := m.tape
 	if len(dst) == 0 || !t.Active() {
@@ -71,7 +72,8 @@ func (m *Memory) tapeRead(addr uint64, dst []byte, head func([]byte) int, err er
 	return err
 }
 
-// tapeWrite sums what was written, and passes the outcome. head is an Area's.
+// tapeWrite adds what was written to the sums, and passes the outcome through the tape. head is
+// an Area's.
 func (m *Memory) tapeWrite(addr uint64, src []byte, head func([]byte) int, err error) error {
 	t := m.tape
 	if len(src) == 0 || !t.Active() {
@@ -87,7 +89,7 @@ func (m *Memory) tapeWrite(addr uint64, src []byte, head func([]byte) int, err e
 	return outcome(t, tape.MemWrite, err)
 }
 
-// tapeLoad passes what was loaded from a word.
+// tapeLoad passes what was loaded from a word through the tape.
 func (m *Memory) tapeLoad(k tape.Kind, addr, v uint64, err error) (uint64, error) {
 	t := m.tape
 	if !t.Active() {
@@ -101,7 +103,7 @@ func (m *Memory) tapeLoad(k tape.Kind, addr, v uint64, err error) (uint64, error
 	return t.Word(v), nil
 }
 
-// tapeStore sums what was stored, and passes the outcome.
+// tapeStore adds what was stored to the sums, and passes the outcome through the tape.
 func (m *Memory) tapeStore(addr, v uint64, payload bool, err error) error {
 	t := m.tape
 	if !t.Active() {

@@ -111,7 +111,8 @@ func checkResult(t *testing.T, c *schema.Command, as layout, gave any, raw []byt
 	}
 }
 
-// TestUnknownAndForbiddenCommandsReachNoHandler: what no handler is asked, and with which status.
+// TestUnknownAndForbiddenCommandsReachNoHandler: which commands reach no handler, and the status
+// that each gets.
 func TestUnknownAndForbiddenCommandsReachNoHandler(t *testing.T) {
 	for op := range AdminOp(1 << 10) {
 		i := slices.IndexFunc(schema.Current.Commands, func(c schema.Command) bool { return c.Code == uint64(op) })
@@ -252,7 +253,6 @@ func unnamed(s *schema.Struct, l layout, b []byte, bit int) bool {
 	return true
 }
 
-// TestFlagsOfADoorbellAreForArmingOnly: flags of a doorbell are for arming only.
 func TestFlagsOfADoorbellAreForArmingOnly(t *testing.T) {
 	for kind := range DoorbellKind(8) {
 		b := make([]byte, DoorbellSize)

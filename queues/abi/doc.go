@@ -2,10 +2,9 @@
 // registers, messages of the control stream, admin commands, queue
 // descriptors and codes, with codecs at their exact byte offsets.
 //
-// abi_gen.go is generated from queues/abi/schema, which is the one source, by
-// queues/abi/gen; docs/abi/reference.md and the C header guestlib/c/vnic_abi.h
-// come from the same run. The rules
-// for using what is defined here are in docs/abi/index.md.
+// The files *_gen.go are generated from queues/abi/schema, which is the one source, by queues/abi/gen;
+// docs/abi/reference.md and the C header guestlib/c/vnic_abi.h come from the same run. The rules for
+// using what is defined here are in docs/abi/index.md.
 //
 // Marshal and Unmarshal work on little-endian bytes that the caller has made
 // long enough; they do not allocate and do not keep the slice. Marshal stores

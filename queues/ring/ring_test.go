@@ -518,9 +518,9 @@ func TestFreeSlotsAreAskedForOnlyWhenNoneSeemsFree(t *testing.T) {
 	}
 }
 
-// TestADriverFindsWhatCameBeforeItSleeps: what a driver finds that is about to sleep: with
-// solicited entries only, one that is solicited or failed, wherever it is among those that are
-// there.
+// TestADriverFindsWhatCameBeforeItSleeps: a driver that is about to sleep finds an entry that
+// is there already; if it waits for solicited ones only, one that is solicited or failed,
+// wherever it is among the others.
 func TestADriverFindsWhatCameBeforeItSleeps(t *testing.T) {
 	const plain, solicited, failed = 0, 1, 2
 	for _, c := range []struct {

@@ -2,8 +2,10 @@
 // messages, admin commands, queue descriptors and every code they carry,
 // written as Go data with explicit little-endian byte offsets.
 //
-//	schema (this package) ──► gen ──► queues/abi/abi_gen.go     Go structs and codecs
-//	                              └─► docs/abi/reference.md     reference for driver writers
+//	schema (this package) ──► gen ─┬─► queues/abi/*_gen.go       Go structs, codecs and tables
+//	                               ├─► device/config, control    limits and counts of objects
+//	                               ├─► docs/abi/reference.md     reference for driver writers
+//	                               └─► guestlib/c/vnic_abi.h     header for drivers in C
 //
 // Rules for changing it:
 //

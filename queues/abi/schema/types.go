@@ -87,8 +87,8 @@ type Enum struct {
 	Values []Value
 }
 
-// FlagSet is a set of bits. Its constants are untyped. Bits without a value are reserved, but not
-// in an open set: who does not know a bit of that leaves it alone.
+// FlagSet is a set of bits. Its constants are untyped. Bits without a value are reserved, except
+// in an open set: whoever does not know a bit of an open set leaves it alone.
 type FlagSet struct {
 	Name   string
 	Prefix string
