@@ -12,9 +12,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
 )
 
-// cpuModel returns the guest's processor. TCG emulates rep movsb and rep stosb byte by byte, and Linux and the
-// C library copy and clear memory by them if they are said to be fast (ERMS, FSRM). Without, they take eight
-// bytes or more at a time, and a guest boots with a seventh less work.
+// cpuModel returns the guest's processor. TCG emulates rep movsb and rep stosb byte by byte. Linux and the C
+// library copy and clear memory with them if the processor says that they are fast (ERMS, FSRM). If it does
+// not say so, they move eight bytes or more at a time, and a guest boots with a seventh less work.
 func cpuModel(a Accel) string {
 	if a == KVM {
 		return "host"

@@ -5,7 +5,7 @@
 //	PCI function ── vfio-user socket ───► VfioUser ──────────────────┤
 //	bare client ─── unix socket ────────► ListenUnix ────────────────┘      │ Accept
 //	                + memfd preamble                                        ▼
-//	                                                       queues.Session: net.Conn, Peer, Watch(RAM)
+//	                                                       queues.Session: net.Conn, Identity, Watch(RAM)
 //
 //	guest (QEMU) ── vhost-user socket ──► NetPort: a function's Ethernet port
 //

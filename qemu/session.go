@@ -140,7 +140,7 @@ var (
 // Function implements queues.Bound.
 func (s *windowSession) Function() uint32 { return s.function }
 
-// Peer implements queues.Session.
+// Identity implements queues.Session.
 func (s *windowSession) Identity() queues.Identity { return s.peer }
 
 // Watch implements queues.Session.
@@ -170,7 +170,7 @@ var (
 	_ syscall.Conn   = (*mappedSession)(nil)
 )
 
-// Peer implements queues.Session.
+// Identity implements queues.Session.
 func (s *mappedSession) Identity() queues.Identity { return s.peer }
 
 // Watch implements queues.Session.

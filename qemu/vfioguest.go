@@ -40,7 +40,7 @@ func (g *vfioGuest) serve(conn *net.UnixConn, dev vfiouser.Device) error {
 	g.ram = &ram{}
 	g.mu.Unlock()
 	g.sending = false
-	if dev != vfiouser.Device(g) { // its QEMU has the guest's processors run when it has mapped memory
+	if dev != vfiouser.Device(g) { // without a relay, QEMU starts the guest's processors only after it has mapped memory
 		g.here.begin()
 	}
 	err := vfiouser.Serve(conn, dev)

@@ -54,7 +54,8 @@ func Active() bool {
 
 // Run prepares the guest, runs the child and powers off. It does not return.
 func Run(args []string) {
-	// The kernel hands on words that it does not know. This one is for what unpacks it.
+	// The kernel passes words that it does not know on to init. nokaslr is for the code that
+	// unpacks the kernel.
 	args = slices.DeleteFunc(args, func(word string) bool { return word == "nokaslr" })
 	err := prepare()
 	if err == nil {

@@ -39,9 +39,9 @@ func archOf(release string) Arch {
 // listsAge is how old the lists of another architecture's packages may be.
 const listsAge = 24 * time.Hour
 
-// apt returns the environment in which apt's programs know packages of the architecture. That of this
-// machine's apt is none of its own. For another one they get their own lists in the cache folder, from
-// the mirrors of this machine's apt.
+// apt returns the environment in which apt's programs know packages of the architecture. It is nil for
+// this machine's architecture. For another one the programs get their own lists in the cache folder,
+// from the mirrors of this machine's apt.
 func (a Arch) apt(ctx context.Context, cache string) (env []string, err error) {
 	if a == AMD64 {
 		return nil, nil

@@ -92,7 +92,7 @@ func (g *bare) serve() {
 		g.t.Fatal(err)
 	}
 	for i := range g.state.Vrings {
-		if err = g.port.StartVring(&g.state, i, -1, -1, -1); err != nil && i == 0 { // a ring that is sent by has a kick, and this none
+		if err = g.port.StartVring(&g.state, i, -1, -1, -1); err != nil && i == 0 { // a transmit ring needs a kick descriptor, and this one has none
 			g.t.Fatal(err)
 		}
 	}
@@ -223,7 +223,7 @@ func TestMemoryThatVanishesFailsItsPort(t *testing.T) {
 				if back := from.back(); guilty == to != (back == 1) {
 					t.Errorf("%d chains back", back)
 				}
-				if guilty == from { // others send to who was to get it
+				if guilty == from { // a third guest can still send to the receiver
 					if !to.port.WriteWith(third.buf[:m], other, off) {
 						t.Fatal("not written")
 					}

@@ -242,8 +242,8 @@ func TestBothDirectionsAreShut(t *testing.T) {
 	}
 }
 
-// TestReadOfNothingDoesNotWait: who asks for no bytes does not wait for some, and sees the end all
-// the same.
+// TestReadOfNothingDoesNotWait: a reader that asks for no bytes does not wait for any, and sees
+// the end all the same.
 func TestReadOfNothingDoesNotWait(t *testing.T) {
 	host, _, c := accepted(t, 3776, 16, bufAlloc)
 	if n, err := c.Read(nil); n != 0 || err != nil {

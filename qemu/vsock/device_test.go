@@ -200,7 +200,7 @@ func TestDriverIsToldOnceOfUsedBuffers(t *testing.T) {
 	}
 }
 
-// TestDriverIsToldOnceOfReceivedPackets: so is one that receives packets.
+// TestDriverIsToldOnceOfReceivedPackets: the same holds for packets that the driver receives.
 func TestDriverIsToldOnceOfReceivedPackets(t *testing.T) {
 	d := newTestDevice(t)
 	call := eventFD(t)
