@@ -211,8 +211,8 @@ func TestWithoutRecoveryOnlyResetBringsTheDeviceBack(t *testing.T) {
 	}
 }
 
-// TestCloseWhileLost: a device that does not come back does not hold up Close, nor who waits for
-// it.
+// TestCloseWhileLost: a device that does not come back does not hold up Close, nor whoever waits
+// for it.
 func TestCloseWhileLost(t *testing.T) {
 	nic, url := startNIC(t, nil)
 	d := openDevice(t, url)

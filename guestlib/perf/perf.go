@@ -107,8 +107,8 @@ func (s *session) row(ctx context.Context, size int) (*Row, error) {
 	return s.compare(ctx, r)
 }
 
-// patience is how long a side waits for the other's row: the time of the test, and a while. Nobody knows how
-// long a number of messages takes; 0.
+// patience is how long a side waits for the other's row: the time of the test, and a while. It is 0 for a
+// test of a number of messages: nobody knows how long that takes.
 func (s *session) patience() time.Duration {
 	if s.Duration == 0 {
 		return 0
@@ -116,7 +116,8 @@ func (s *session) patience() time.Duration {
 	return s.Duration + stall
 }
 
-// compare makes both sides' rows one. A side that still receives goes on with it.
+// compare merges both sides' rows into one. A side that still receives goes on receiving
+// meanwhile.
 func (s *session) compare(ctx context.Context, mine *Row) (*Row, error) {
 	if err := s.ctl.send(mine); err != nil {
 		return nil, err

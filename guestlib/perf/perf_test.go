@@ -195,7 +195,6 @@ func TestImpossibleConfigsAreRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-// TestStatisticsOfAKnownSeriesAreRight: the statistics of a known series are right.
 func TestStatisticsOfAKnownSeriesAreRight(t *testing.T) {
 	times := []time.Duration{0}
 	for i := range 1000 { // 1 to 1000 µs round trips

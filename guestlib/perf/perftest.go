@@ -62,8 +62,9 @@ func acceptPerftest(ctx context.Context, l net.Listener) *perftest.Conn {
 	}
 }
 
-// expectPerftest ends looking when a client of perftest looks for a server here. stop returns it.
-// Where the port is taken, or there is none, nobody looks.
+// expectPerftest waits for a client of perftest that looks for a server here, and then ends the
+// context looking. stop returns the client's connection. If there is no port, or it is taken, no
+// client can come.
 func (s *session) expectPerftest(ctx context.Context) (looking context.Context, stop func() *perftest.Conn) {
 	looking, end := context.WithCancel(ctx)
 	at := atPort("", s.Service)

@@ -28,7 +28,7 @@ type session struct {
 	mr       *guestlib.MR
 	remote   []region     // the peer's memory for each queue pair
 	foreign  bool         // the other end is a program of perftest
-	around   int          // whose small messages go around in so many bytes
+	around   int          // foreign: its small messages wrap around in a buffer of so many bytes
 	scq      *guestlib.CQ // of sends
 	rcq      *guestlib.CQ // of receives
 	qps      []*guestlib.QP
@@ -44,7 +44,7 @@ type session struct {
 // receives reports whether messages come to this side that need receives.
 func (s *session) receives() bool { return s.Op == Send && (!s.client || s.Bidirectional || s.Latency) }
 
-// pingpong: the server answers each message with one.
+// pingpong reports whether the server answers each message with one.
 func (s *session) pingpong() bool { return s.Latency && (s.Op == Write || s.Op == Send) }
 
 // leads reports whether this side sends the first message of a ping-pong: the client, but perftest's
@@ -110,7 +110,7 @@ func (s *session) prepare(ctx context.Context) error {
 func (s *session) local(qp int) int { return 2 * qp * s.slot }
 func (s *session) inbox(qp int) int { return (2*qp + 1) * s.slot }
 
-// headers is where those of a datagram go.
+// headers returns where the headers of a datagram go.
 func (s *session) headers(qp int) int { return 2*s.QPs*s.slot + qp*slotAlign }
 
 func (s *session) postRecv(qp int) error {
@@ -142,7 +142,7 @@ func (s *session) idle(ctx context.Context, cq *guestlib.CQ) error {
 	return ctx.Err()
 }
 
-// lost is nil while the queue pair is connected.
+// lost returns an error unless the queue pair is connected.
 func lost(qp *guestlib.QP) error {
 	if qp.State() == abi.QPStateRTS {
 		return nil

@@ -14,7 +14,7 @@ const (
 	size    = 64 << 10
 	writes  = 1024
 	depth   = 32 // outstanding
-	each    = 8  // one completion for so many
+	each    = 8  // writes for each completion
 )
 
 func main() { setup.Main(server, client) }

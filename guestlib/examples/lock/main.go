@@ -23,7 +23,7 @@ func main() {
 	setup.Main(func(ctx context.Context, url string) error { return server(ctx, url, 2) }, client)
 }
 
-// server serves so many clients and prints the count.
+// server serves the given number of clients and prints the count.
 func server(ctx context.Context, url string, clients int) error {
 	s, err := setup.Open(ctx, url, 64)
 	if err != nil {

@@ -41,7 +41,7 @@ type qp struct {
 	rqLayout       ring.Layout
 	sges           uint8  // at most, of a send
 	inline         uint32 // bytes at most
-	alone          bool   // it had a peer, which left
+	alone          bool   // its peer has left
 	reads          uint8  // in flight: MaxRdAtomic
 	destReads      uint8
 	conn           *conn

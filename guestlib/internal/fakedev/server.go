@@ -10,14 +10,14 @@ import (
 
 // Server is the NIC. Set the hooks before the first client comes.
 type Server struct {
-	// Message, if set, sees every message of a client first. If it is false the message is not
-	// handled further. It runs in the session's goroutine without the server's lock.
+	// Message, if set, sees every message of a client first. If it returns false, the message
+	// is not handled further. It runs in the session's goroutine without the server's lock.
 	Message func(s *Session, h abi.MsgHeader, body []byte) bool
 	// Tamper, if set, may change the data of a SEND, WRITE or READ on its way. It runs under the
 	// server's lock.
 	Tamper func(op abi.Opcode, data []byte)
-	// Break, if set, is asked with the name of a habit whether the device has it: a way not to do
-	// what docs/abi says.
+	// Break, if set, is asked whether the device has the named habit: a way in which it departs
+	// from docs/abi.
 	Break func(habit string) bool
 	// MTU is the largest path MTU; 0 means 4096.
 	MTU int

@@ -234,8 +234,8 @@ func (p *Conn) exchange(mine []byte) ([]byte, error) {
 }
 
 // Settle exchanges what holds for all queue pairs: the path MTU as verbs number it (1: 256 bytes, 5:
-// 4096), of which the smaller one counts, and how large a piece of memory small messages go around
-// in.
+// 4096), of which the smaller one counts, and the size of the buffer in which small messages wrap
+// around.
 func (p *Conn) Settle(mtu uint8) (_ uint8, around int, err error) {
 	around = page
 	for i, v := range []uint32{page, line} {
