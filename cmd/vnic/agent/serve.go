@@ -15,7 +15,7 @@ import (
 )
 
 // exitFailed is the exit status of what could not be done, and exitNotFound that of a command that
-// there is not, as a shell has it.
+// does not exist, as in a shell.
 const (
 	exitFailed   = 1
 	exitNotFound = 127

@@ -221,7 +221,7 @@ var checks = []check{
 	}, "start the guest with the line that vnic qemu prints, and load its driver"},
 }
 
-// when returns something wrong if it is.
+// when returns one thing that is wrong, if is is true.
 func when(is bool, about, format string, args ...any) []wrong {
 	if !is {
 		return nil

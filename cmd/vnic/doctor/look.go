@@ -158,7 +158,8 @@ func nearlyFull(name, stat, most string) string {
 	return fmt.Sprintf("the kernel's table of neighbours (%s) has %d entries of at most %d", name, has, room)
 }
 
-// lookAtUSO asks a TAP that nobody sees. Who may not make one is told by the kernel's version.
+// lookAtUSO asks a TAP that nobody sees. For a user who may not make one, the kernel's version
+// decides.
 func lookAtUSO() string {
 	var has bool
 	var err error

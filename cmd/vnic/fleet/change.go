@@ -300,7 +300,7 @@ func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as stri
 			return t, err
 		}
 		if listed(v.Host(to), &t) && time.Since(began) < f.wait {
-			// The function was there, and that host has not yet said that it has left. Who reads that now
+			// The function was there, and that host has not yet said that it has left. Whoever reads that now
 			// would take it for the answer to this move, and the host that has the function would give it up.
 			time.Sleep(20 * time.Millisecond)
 			continue

@@ -119,7 +119,7 @@ func (w *world) fails(want string, args ...string) {
 	}
 }
 
-// signs has somebody sign until the test ends, who says what was signed, also by metrics.
+// signs runs a signer until the test ends. It reports what it signed, also by metrics.
 func (w *world) signs(life time.Duration) *lines {
 	out := &lines{}
 	signer := &watcher{folder: &w.folder, user: userRoot, sign: true, life: life, out: out}
@@ -166,8 +166,8 @@ func (w *world) ctx() context.Context {
 	return ctx
 }
 
-// TestAHostJoinsByATokenOnce: a token is good once and for a while, and only for who has it; what is
-// wrong is said.
+// TestAHostJoinsByATokenOnce: a token is good once and for a while, and only for its holder; errors
+// say what is wrong.
 func TestAHostJoinsByATokenOnce(t *testing.T) {
 	w := newWorld(t)
 	said := w.signs(hostLife)
@@ -277,7 +277,7 @@ func (w *world) grants(name string, allow ...string) string {
 }
 
 // TestARoleHoldsWhatAHostMayWrite: with its certificate a host writes its own record and no other, and
-// reads nothing beside the fleet; a stranger gets nowhere; a revoked host neither.
+// reads nothing beside the fleet; a stranger and a revoked host get nowhere.
 func TestARoleHoldsWhatAHostMayWrite(t *testing.T) {
 	w := newWorld(t)
 	w.signs(hostLife)

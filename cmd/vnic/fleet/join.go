@@ -29,7 +29,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/files"
 )
 
-// A host joins by a token. The token lets it put a request beside the fleet's tree; who has the
+// A host joins by a token. The token lets it put a request beside the fleet's tree; whoever has the
 // authority's key signs the request, if the token is there and was not used. Whether it is, is decided
 // by etcd: the token's key has a lease, and a transaction replaces it when it is used.
 

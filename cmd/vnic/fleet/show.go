@@ -264,7 +264,7 @@ type watcher struct {
 	signed, refused, failures atomic.Uint64
 }
 
-// metrics is what Prometheus is told of who signs.
+// metrics returns what Prometheus is told of the process that signs.
 func (w *watcher) metrics() []metrics.Value {
 	count := func(c *atomic.Uint64) func() float64 { return func() float64 { return float64(c.Load()) } }
 	return []metrics.Value{

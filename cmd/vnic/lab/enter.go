@@ -128,7 +128,7 @@ func (p *plan) inGuest(arg string) (m *machine, path string, ok bool) {
 	return m, path, true
 }
 
-// leave is the key that leaves a console, Ctrl-], as telnet and virsh have it.
+// leave is the key that leaves a console, Ctrl-], as in telnet and virsh.
 const leave = 0x1d
 
 func consoleCommand(lab *string) *cobra.Command {

@@ -57,8 +57,8 @@ func (p *plan) checkEtcd() error {
 	return nil
 }
 
-// makeNetwork makes etcd's namespace and its cable to the hosts' switch. Made anew, it has the MAC address
-// that hosts still know.
+// makeNetwork makes etcd's namespace and its cable to the hosts' switch. If they are made again, etcd has
+// the MAC address that hosts still know.
 func (e *etcd) makeNetwork() error {
 	_ = ip(e.Name, "link del dev etcd") // as for a host
 	mtu := e.Links[0].MTU

@@ -130,7 +130,7 @@ func TestInsideDownFindsWhatIsLeftOfAFleet(t *testing.T) {
 	inside(t)
 	path := file(t, fleetOf("a", "b"))
 	vnic(t, "lab", "up", path)
-	for _, pid := range pidsOf("pair") { // NICs, etcd, who signs, and who keeps logs
+	for _, pid := range pidsOf("pair") { // NICs, etcd, the signer, and the processes that keep logs
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	vnic(t, "lab", "down", "pair")

@@ -175,8 +175,8 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	return out, err
 }
 
-// boot starts a guest, which keeps its image (images.go). Who tells a paused one its names, when it has booted,
-// is the process that follows it.
+// boot starts a guest, which keeps its image (images.go). The process that follows a paused guest tells it its
+// names when it has booted.
 func (m *machine) boot(argv []string, shell []byte, inUse *os.File, paused bool) (*daemon, error) {
 	if err := os.WriteFile(m.File(".qemu"), shell, 0o644); err != nil {
 		return nil, err

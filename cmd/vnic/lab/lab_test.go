@@ -147,7 +147,7 @@ func running() map[int]string {
 	return found
 }
 
-// pidOf returns the processes whose command lines contain all of some texts.
+// pidsOf returns the processes whose command lines contain all of some texts.
 func pidsOf(texts ...string) (pids []int) {
 	for pid, line := range running() {
 		if !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(line, s) }) {

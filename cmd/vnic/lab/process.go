@@ -19,8 +19,8 @@ import (
 	"github.com/falcon-vnic/vnic/cmd/vnic/labkit"
 )
 
-// A lab's processes are those in its network namespaces, whoever started them and whatever became of
-// who did. So none is forgotten when a command or a NIC's supervisor is killed.
+// A lab's processes are those in its network namespaces, whoever started them, and whether or not
+// the starter still runs. So none is forgotten when a command or a NIC's supervisor is killed.
 
 // process is a process in a namespace.
 type process struct {
@@ -122,7 +122,7 @@ type daemon struct {
 	log   *daemon // keeps what it says, and ends when it has ended
 }
 
-// start starts a program in a namespace. A nil file is /dev/null. The program has kept open, if it is not nil.
+// start starts a program in a namespace. A nil file is /dev/null. The program inherits kept, if it is not nil.
 func start(space string, in, out, kept *os.File, argv ...string) (*daemon, error) {
 	cmd := inside(context.Background(), space, argv...)
 	if in != nil {
@@ -190,7 +190,7 @@ func lastLines(path string) string {
 	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }
 
-// removeSpace ends who is in a namespace, and removes it with its files.
+// removeSpace ends the processes in a namespace, and removes it with its files.
 func removeSpace(name string) error {
 	if err := endAll(name); err != nil {
 		return err

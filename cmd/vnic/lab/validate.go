@@ -133,7 +133,7 @@ func (o *outcome) failure(ctx context.Context, err error) string {
 // absent tells whether a command failed because there is no such program.
 func absent(err error) bool {
 	var exit *exec.ExitError
-	return errors.Is(err, exec.ErrNotFound) || errors.As(err, &exit) && exit.ExitCode() == 127 // as POSIX's shells say it
+	return errors.Is(err, exec.ErrNotFound) || errors.As(err, &exit) && exit.ExitCode() == 127 // as in POSIX's shells
 }
 
 // head keeps the beginning of what is written to it.

@@ -66,8 +66,8 @@ type watcher struct {
 	again context.CancelFunc
 }
 
-// watch reads to the end. It reads on when the log cannot be written, because a guest waits for who reads
-// its console.
+// watch reads to the end. It reads on when the log cannot be written, because a guest waits for the
+// reader of its console.
 func (w *watcher) watch(ctx context.Context, in io.Reader) error {
 	said, ended := make(chan []byte), make(chan error, 1)
 	go func() {

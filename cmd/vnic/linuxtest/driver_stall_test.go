@@ -16,9 +16,9 @@ import (
 
 // TestLongDriverStall stops the NIC, for longer than its driver waits, while an unprivileged program
 // is written to whose memory the NIC has: regions, device memory, and queues of all kinds. The
-// program dies, or destroys all it has. What the NIC may still reach is nobody else's until the NIC
-// goes on and has let go of it; then it is given back. So it is, too, when the driver is unloaded
-// meanwhile.
+// program dies, or destroys all it has. Memory that the NIC may still reach is given to nobody else
+// until the NIC goes on and has released it; then it is given back. The same holds when the driver
+// is unloaded meanwhile.
 func TestLongDriverStall(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -346,7 +346,8 @@ func (x *run) shard(ctx context.Context, cfg *config.Config, rep *report) (err e
 // patience is how long a Step may take: that is much longer than a NIC's loop may be stuck.
 const patience = 20 * time.Second
 
-// on goes on until the replay is to stop, and says why. A loop without an end has none here either, and this says where.
+// on goes on until the replay is to stop, and says why. If the NIC was in an endless loop, so is the replay:
+// then the error says where.
 func (x *run) on(ctx context.Context, p *stop) (why string, err error) {
 	ended, last := make(chan struct{}), x.tape.Steps()
 	x.steps.Store(last)

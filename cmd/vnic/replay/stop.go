@@ -44,7 +44,7 @@ func (p *stop) changed(s *shard.Shard) bool {
 	return is
 }
 
-// whyThere is why a replay stops that was told where.
+// whyThere is why a replay stops that was told where to stop.
 const whyThere = "stopped there"
 
 // parse reads the number of a Step, or a time.

@@ -19,9 +19,9 @@ import (
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 )
 
-// slowEvent is an eventfd that takes many milliseconds to signal, because the kernel calls all who
-// watch it: the product of so many epoll instances and copies of the descriptor. Reading it would
-// wait for the end of a signal, so the first and the last who is called tell how far a signal is.
+// slowEvent is an eventfd that takes many milliseconds to signal, because the kernel calls all its
+// watchers: so many epoll instances times so many copies of the descriptor. Reading it would wait
+// for the end of a signal, so the first and the last watcher called show how far a signal is.
 type slowEvent struct {
 	fd          int
 	first, last int // epoll instances
@@ -59,7 +59,7 @@ func newSlowEvent(t *testing.T) *slowEvent {
 	for i := range copies {
 		copies[i] = file(unix.FcntlInt(uintptr(e.fd), unix.F_DUPFD_CLOEXEC, 0))
 	}
-	watch(e.last, e.fd) // who watches last is called first
+	watch(e.last, e.fd) // the last watcher is called first
 	for range watchers {
 		epoll := file(unix.EpollCreate1(unix.EPOLL_CLOEXEC))
 		for _, fd := range copies {

@@ -238,7 +238,8 @@ func (k *resources) giveFile(name string, file func() (*os.File, error)) error {
 	return nil
 }
 
-// give returns what a worker that starts is given. What the recorder of the one before had is saved, or nobody asks for it.
+// give returns what a worker that starts is given. What the recorder of the worker before held is dropped: it
+// has been saved, or nobody asks for it.
 func (k *resources) give() []supervisor.Given {
 	_ = k.takeRing(nil).Close() // nil is allowed
 	if cfg, err := k.current(); err == nil {
@@ -296,7 +297,7 @@ func (k *resources) takeRing(is *os.File) (was *os.File) {
 	return was
 }
 
-// saveRecording saves what the recorder of a worker has that has ended by itself.
+// saveRecording saves what the recorder of a worker that has ended by itself holds.
 func (k *resources) saveRecording(generation int) {
 	ring := k.takeRing(nil)
 	cfg, err := k.current()

@@ -173,8 +173,8 @@ func TestALabThatIsNotThere(t *testing.T) {
 	}
 }
 
-// FuzzParse: no file does more than be refused, and the lab of a good one refers to nothing that it has
-// not.
+// FuzzParse: a bad file is refused and does no harm, and the lab of a good one refers to nothing that
+// it lacks.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	for _, name := range labfile.Shipped() {

@@ -206,7 +206,7 @@ func (s Service) serve(ctx context.Context, dial dialer, log *slog.Logger) (err 
 		v.running.Wait()
 		err = errors.Join(err, dev.Close())
 	}()
-	// Who sees its queue pair can connect to it: it listens before.
+	// It listens before it creates its queue pair, so whoever sees the queue pair can connect.
 	l, err := dev.Listen(ctx, Number)
 	if err != nil {
 		return err

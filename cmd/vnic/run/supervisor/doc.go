@@ -9,10 +9,10 @@
 //	│ service manager            ◄─┼── Ready ─────┤                                  │
 //	└──────────────────────────────┘              └──────────────────────────────────┘
 //
-// If a worker ends, the next one is started with the same program: at once if the worker lived long
-// enough, otherwise after a pause, which grows up to a bound. SIGHUP gives a running worker the
-// configuration as it is now (reload.go). SIGUSR2 replaces it by the program on disk (an upgrade). If the new worker fails before it has served for a while, the
-// program and the configuration before the upgrade are used again.
+// If a worker ends, the next one is started with the same program: at once if the worker lived long enough,
+// otherwise after a pause, which grows up to a bound. SIGHUP gives a running worker the configuration as it is
+// now (reload.go). SIGUSR2 replaces it by the program on disk (an upgrade). If the new worker fails before it
+// has served for a while, the program and the configuration before the upgrade are used again.
 //
 // This package knows the descriptors and connections in its messages only by name.
 //

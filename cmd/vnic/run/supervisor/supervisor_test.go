@@ -374,7 +374,6 @@ func TestSIGUSR2ReplacesTheWorker(t *testing.T) {
 	}
 }
 
-// TestAFirstWorkerThatFailsIsNotTriedAgain: a first worker that fails is not tried again.
 func TestAFirstWorkerThatFailsIsNotTriedAgain(t *testing.T) {
 	if err := supervise(t, "broken", nil).wait(t); !errors.Is(err, ErrFirst) {
 		t.Errorf("%v", err)
