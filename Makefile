@@ -33,7 +33,7 @@ cross: deps ## build/vnic-arm64, and the tests of packets, rings and containers 
 	GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static $(PURE)
 
 .PHONY: demo
-demo: build ## two QEMU guests do RDMA through two NICs, without root by UDP; without QEMU, two bare clients do
+demo: build ## two QEMU guests do RDMA through two NICs, without root over UDP; without QEMU, two bare clients do
 	@./tools/demo.sh $(BIN)
 
 .PHONY: demo-pci

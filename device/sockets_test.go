@@ -22,7 +22,7 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib"
 )
 
-// onSockets is a world whose NICs have uplinks by UDP, both at one address of this host.
+// onSockets is a world whose NICs have uplinks over UDP, both at one address of this host.
 func onSockets(t testing.TB, v6 bool, change func(i int, c *config.Config)) *world {
 	t.Helper()
 	var at [2]netip.AddrPort
@@ -61,7 +61,7 @@ func swap(t testing.TB, x, y *endpoint) {
 	}
 }
 
-// TestRDMACrossesUDP: WRITE and READ cross uplinks by UDP, over both IP versions, with one shard
+// TestRDMACrossesUDP: WRITE and READ cross uplinks over UDP, over both IP versions, with one shard
 // and with two, where the kernel gives nearly all packets to the right one.
 func TestRDMACrossesUDP(t *testing.T) {
 	for _, v6 := range []bool{false, true} {

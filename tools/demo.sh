@@ -5,7 +5,7 @@ bin=$1
 shift
 here=$(dirname "$0")
 if [ "$(id -u)" != 0 ]; then
-	echo "demo: not root, so no TAP and no lab: two NICs by UDP on the loopback interface (sudo make demo runs the whole)" >&2
+	echo "demo: not root, so no TAP and no lab: two NICs over UDP on the loopback interface (sudo make demo runs the whole)" >&2
 	command -v qemu-system-x86_64 >/dev/null 2>&1 && exec "$bin" demo "$@"
 	echo "demo: QEMU is missing: two bare clients instead of guests" >&2
 	exec "$bin" demo --no-vm "$@"

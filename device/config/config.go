@@ -120,7 +120,7 @@ type CM struct {
 type Peer struct {
 	Name      string         `yaml:"name" use:"1 to 63 of a-z, 0-9, - and ." default:"the name in identity, or host" doc:"its cm.name, which is in its certificate"`
 	Host      uint8          `yaml:"host" use:"1 to 255" default:"what it says" doc:"its nic.host; a peer that says another is refused"`
-	Underlay  Place          `yaml:"underlay" default:"required" doc:"its uplink.address, or its uplink.listen; without a port: 1000; 0.0.0.0 or ::, for an uplink by UDP: anywhere, as behind NAT"`
+	Underlay  Place          `yaml:"underlay" default:"required" doc:"its uplink.address, or its uplink.listen; without a port: 1000; 0.0.0.0 or ::, for an uplink over UDP: anywhere, as behind NAT"`
 	CM        netip.AddrPort `yaml:"cm" default:"it dials this NIC" doc:"its cm.listen, unless it cannot be reached there, as behind NAT"`
 	Identity  string         `yaml:"identity" default:"name, in this NIC's domain" doc:"URI that its certificate must carry"`
 	Tenants   []uint32       `yaml:"tenants" use:"1 to 4294967295" default:"none" doc:"tenants that it may use; requests for others are refused and counted"`

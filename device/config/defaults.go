@@ -16,7 +16,7 @@ import (
 // Defaults, all in one place. docs/configuration.md shows them.
 const (
 	DefaultUplinkMTU    = 9000
-	DefaultSocketMTU    = 1500 // of an uplink by UDP: what any network carries
+	DefaultSocketMTU    = 1500 // of an uplink over UDP: what any network carries
 	DefaultUplinkSpeed  = Rate(100e9)
 	DefaultRDMAMTU      = 8192 // where it fits
 	DefaultVFCount      = 4

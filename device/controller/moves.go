@@ -12,7 +12,7 @@ import (
 	"github.com/falcon-vnic/vnic/internal/vtime"
 )
 
-// A peer by UDP may move. But a packet that comes from another address than its peer's, although it
+// A peer over UDP may move. But a packet that comes from another address than its peer's, although it
 // is authentic, may be a copy that somebody on the way has sent from there, faster than the packet
 // itself. So the peer is asked first, as QUIC does (RFC 9000 §8.2, §9.3.3):
 //

@@ -43,7 +43,7 @@ func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
 	p.otherMode = now
 }
 
-// On an uplink by UDP a peer may move: its host gets another address, or a NAT in front of it
+// On an uplink over UDP a peer may move: its host gets another address, or a NAT in front of it
 // another address or port. The shard notices that by a packet that is authentic, and newer than
 // those before it, since a copy proves nothing. The core then asks the peer, and tells all shards
 // (Orders.SetPeer).

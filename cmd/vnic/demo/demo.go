@@ -52,7 +52,7 @@ as Debian has them, on the same functions.
 With --pci each function is a PCI device of its own, by vfio-user, and the guests show
 it by lspci. It needs QEMU 10.1 or newer (--qemu "$(tools/qemu.sh)").
 
-An ordinary user gets no lab, but two NICs by UDP on the loopback interface, each a
+An ordinary user gets no lab, but two NICs over UDP on the loopback interface, each a
 vnic run without rights, and the same guests (--fabric udp).
 
 With --no-vm two bare clients replace the guests, over unix sockets and shared

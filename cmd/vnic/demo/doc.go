@@ -3,7 +3,7 @@
 //
 //	demo.go ─▶ apart.go: namespaces that end with the demo
 //	         ├▶ lab.go: the lab two-guests or two-hosts, made by package lab; or
-//	         │  rootless.go: two NICs by UDP on the loopback interface, for ordinary users
+//	         │  rootless.go: two NICs over UDP on the loopback interface, for ordinary users
 //	         └▶ workload in both guests ─▶ report.go
 //
 // # Ownership and concurrency

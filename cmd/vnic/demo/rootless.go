@@ -21,7 +21,7 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// rootless is two NICs with uplinks by UDP on the loopback interface, and a QEMU guest or a bare client
+// rootless is two NICs with uplinks over UDP on the loopback interface, and a QEMU guest or a bare client
 // at each. It needs no rights: each NIC is a vnic run of this user, and each guest a QEMU.
 type rootless struct {
 	o    Options
@@ -104,7 +104,7 @@ func (s *rootless) up(ctx context.Context) (err error) {
 			nic.Stop(10 * time.Second)
 			return nil
 		})
-		s.r.step("host %d: vnic run, pid %d, user %d, uplink by UDP at 127.0.0.1:%d", me, nic.Cmd.Process.Pid, os.Geteuid(), ports[i])
+		s.r.step("host %d: vnic run, pid %d, user %d, uplink over UDP at 127.0.0.1:%d", me, nic.Cmd.Process.Pid, os.Geteuid(), ports[i])
 		if err := nic.Until(ctx, func(ctx context.Context) error {
 			_, err := control.NewClient(s.nics[i].Control).NIC(ctx)
 			return err

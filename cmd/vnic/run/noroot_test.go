@@ -20,7 +20,7 @@ import (
 // nobody is the user without rights that a test's NICs run as.
 const nobody = 65534
 
-// TestAnOrdinaryUserRunsNICs: two NICs with uplinks by UDP, and the clients of their functions, run
+// TestAnOrdinaryUserRunsNICs: two NICs with uplinks over UDP, and the clients of their functions, run
 // as a user without rights, with ports above 1023. A port below is refused with the remedy.
 func TestAnOrdinaryUserRunsNICs(t *testing.T) {
 	dir, err := os.MkdirTemp("", "vnic-user-") // t.TempDir may be too long for a socket

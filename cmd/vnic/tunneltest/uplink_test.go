@@ -122,7 +122,7 @@ func (r *routed) wire(set func(netlink.Link) error) error {
 	return r.router.Do(func() error { return onLink("r0", set) })
 }
 
-// TestLongTwoHostsByUDP is TestTwoHosts with uplinks by UDP, over either IP version and MTU,
+// TestLongTwoHostsByUDP is TestTwoHosts with uplinks over UDP, over either IP version and MTU,
 // through a router.
 func TestLongTwoHostsByUDP(t *testing.T) {
 	for _, r := range []*routed{{mtu: 1500}, {mtu: 9000, v6: true, shards: 2}} {
