@@ -362,9 +362,9 @@ func TestFaultRulesAreRefusedListedAndRemoved(t *testing.T) {
 		return err
 	}
 	for want, err := range map[string]error{
-		"h1.pf0.vf1: fault \"x\": there are":              add("pf0.vf1", fault.Rule{Kind: "x"}),
-		"function h2.pf0.vf1: there is none; this NIC is": add("h2.pf0.vf1", fault.Rule{Kind: fault.DMA}),
-		"profile \"x\": there are hostile and none": func() error {
+		"h1.pf0.vf1: unknown fault \"x\"; use one of":  add("pf0.vf1", fault.Rule{Kind: "x"}),
+		"there is no function h2.pf0.vf1; this NIC is": add("h2.pf0.vf1", fault.Rule{Kind: fault.DMA}),
+		"unknown profile \"x\"; use hostile or none": func() error {
 			_, err := n.InjectFault(t.Context(), control.FaultChange{Function: "pf0.vf1", Profile: "x"})
 			return err
 		}(),

@@ -242,7 +242,7 @@ func TestAFunctionMovesByADirectory(t *testing.T) {
 		set  map[string]string
 		says string
 	}{
-		{"pf0.vf99", nil, "there is none"},
+		{"pf0.vf99", nil, "there is no function"},
 		{"pf0.vf4", map[string]string{"weight": "none"}, "weight"},
 		{"pf0.vf4", map[string]string{"color": "red"}, "color"},
 	} {

@@ -87,7 +87,7 @@ func TestPortsAtRunTime(t *testing.T) {
 		for _, c := range []struct{ port, want string }{
 			{"name=vp9,netns=/no/such", "port of h1.pf0.vf2: tap"},
 			{"name=" + b.name + ",mode=wrong", `"wrong"`},
-			{"speed=9", "speed: not known; there are type, name, mode"},
+			{"speed=9", "speed: unknown setting of a port; use type, name, mode"},
 			{"name", `"name" is not NAME=VALUE`},
 			{"mode=direct", "missing"},
 			{port(a), "is already that of h1.pf0.vf1"},

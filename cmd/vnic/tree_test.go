@@ -74,7 +74,7 @@ func TestWrongCommandLines(t *testing.T) {
 			wrong(t, append(slices.Clone(path), "zzzzzzzzzz")...)
 		}
 		if c.HasSubCommands() && c.HasParent() && c.Annotations[cli.GroupAnnotation] != "" {
-			if text := wrong(t, path...); !strings.Contains(text, "a command is missing; there are ") {
+			if text := wrong(t, path...); !strings.Contains(text, "a command is missing; use one of ") {
 				t.Errorf("%v: %s", path, text)
 			}
 		}

@@ -221,7 +221,7 @@ func (l *Link) Ahead(id uint32) time.Duration {
 func (l *Link) Send(id uint32, msg []byte) error {
 	p := l.peer(id)
 	if p == nil {
-		return fmt.Errorf("link to peer %d: there is none: %w", id, ErrDown)
+		return fmt.Errorf("no link to peer %d: %w", id, ErrDown)
 	}
 	if len(msg) == 0 || len(msg) > MaxMessage {
 		return fmt.Errorf("message of %d bytes, want 1 to %d: %w", len(msg), MaxMessage, ErrTooLong)

@@ -231,7 +231,7 @@ func handler(life context.Context, p Provider) http.Handler {
 		})
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		reply(w, http.StatusNotFound, failure{fmt.Sprintf("%s: not known; there are %s", r.URL.Path, strings.Join(paths, ", "))})
+		reply(w, http.StatusNotFound, failure{fmt.Sprintf("%s: unknown path; use one of %s", r.URL.Path, strings.Join(paths, ", "))})
 	})
 	return mux
 }

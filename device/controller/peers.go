@@ -110,7 +110,7 @@ func (p *Peers) unknown(name string) error {
 	if len(p.list) == 0 {
 		return fmt.Errorf("peer %s: this NIC has no peers; vnic peer add adds one", name)
 	}
-	return fmt.Errorf("peer %s: there is none; there are %s (vnic peer list)", name, strings.Join(p.names(), ", "))
+	return fmt.Errorf("unknown peer %s; this NIC's peers are %s (vnic peer list)", name, strings.Join(p.names(), ", "))
 }
 
 func (p *Peers) names() (list []string) {
@@ -145,7 +145,7 @@ func (p *Peers) operate(now vtime.Time, c *control.PeerChange) error {
 	case "remove":
 		return p.Remove(now, c.Name)
 	}
-	return fmt.Errorf("action %q: there are add, set and remove", c.Action)
+	return fmt.Errorf("unknown action %q; use add, set or remove", c.Action)
 }
 
 // edit applies what an operator gives to a peer.

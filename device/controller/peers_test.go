@@ -91,10 +91,10 @@ func TestABadChangeOfPeersChangesNothing(t *testing.T) {
 		c    control.PeerChange
 		want string
 	}{
-		{control.PeerChange{Action: "remove", Name: "9"}, "peer 9: there is none; there are 2 (vnic peer list)"},
-		{control.PeerChange{Action: "set", Name: "9"}, "peer 9: there is none"},
+		{control.PeerChange{Action: "remove", Name: "9"}, "unknown peer 9; this NIC's peers are 2 (vnic peer list)"},
+		{control.PeerChange{Action: "set", Name: "9"}, "unknown peer 9"},
 		{control.PeerChange{Action: "add", Name: "2"}, "peer 2 is there already"},
-		{control.PeerChange{Action: "move", Name: "2"}, "there are add, set and remove"},
+		{control.PeerChange{Action: "move", Name: "2"}, `unknown action "move"; use add, set or remove`},
 		{control.PeerChange{Action: "set"}, "which peer?"},
 		{with(func(c *control.PeerChange) { c.Underlay = text("x") }), `peer 3: underlay: "x" is not an IPv4 or IPv6 address; write it as 10.0.0.2`},
 		{with(func(c *control.PeerChange) { c.Underlay = nil }), "peer 3.underlay: missing"},

@@ -100,7 +100,7 @@ func (a *API) portsNamed(names []string) (found []capture.NamedPort, err error) 
 			if len(all) == 0 {
 				return nil, control.BadRequest{Err: fmt.Errorf("port %q: no function of this NIC has a port", name)}
 			}
-			return nil, control.BadRequest{Err: fmt.Errorf("port %q: there is none; there are %s", name, strings.Join(known, ", "))}
+			return nil, control.BadRequest{Err: fmt.Errorf("unknown port %q; use one of %s", name, strings.Join(known, ", "))}
 		}
 		if !slices.ContainsFunc(found, func(p capture.NamedPort) bool { return p.Port == all[i].Port }) {
 			found = append(found, all[i])

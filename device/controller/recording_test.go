@@ -215,8 +215,8 @@ func TestAPortIsFoundByEitherName(t *testing.T) {
 		{"vp0 pf0 h1.pf0 vp0", "[vp0]"},
 		{"any", "[vp0 vp1 vp2]"},
 		{"vp1 any", "[vp0 vp1 vp2]"},
-		{"vp3", `port "vp3": there is none; there are any, vp0, vp1, vp2`},
-		{"vp0 pf1", `port "pf1": there is none; there are any, vp0, vp1, vp2`},
+		{"vp3", `unknown port "vp3"; use one of any, vp0, vp1, vp2`},
+		{"vp0 pf1", `unknown port "pf1"; use one of any, vp0, vp1, vp2`},
 	} {
 		found, err := api.portsNamed(strings.Fields(c.names))
 		var names []string

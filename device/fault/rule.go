@@ -91,7 +91,7 @@ var opcodes = map[string]abi.Opcode{
 func (r Rule) parse() (p parsed, err error) {
 	p.Rule = r
 	if !slices.Contains(Kinds(), r.Kind) {
-		return p, fmt.Errorf("fault %q: there are %s", r.Kind, list(Kinds()))
+		return p, fmt.Errorf("unknown fault %q; use one of %s", r.Kind, list(Kinds()))
 	}
 	bad := func(field string, value any, why string) error {
 		return fmt.Errorf("%s: %s %v: %s", r.Kind, field, value, why)
@@ -133,16 +133,16 @@ func (p *parsed) names() error {
 	var ok bool
 	if p.Opcode != "" {
 		if p.opcode, ok = opcodes[p.Opcode]; !ok {
-			return fmt.Errorf("%s: opcode %q: there are %s", p.Kind, p.Opcode, names(opcodes))
+			return fmt.Errorf("%s: unknown opcode %q; use one of %s", p.Kind, p.Opcode, names(opcodes))
 		}
 	}
 	if p.Command != "" {
 		if p.command, ok = find(p.Command, func(i int) (abi.AdminOp, string) { return abi.AdminOp(i), abi.AdminOp(i).String() }); !ok {
-			return fmt.Errorf("%s: command %q: write it as in docs/abi, as RegMR", p.Kind, p.Command)
+			return fmt.Errorf("%s: unknown command %q; write an admin command of docs/abi, such as RegMR", p.Kind, p.Command)
 		}
 	}
 	if p.Event != "" && p.Event != "cq" && p.Event != "admin" && !slices.Contains(eventNames(), p.Event) {
-		return fmt.Errorf("%s: event %q: there are cq, admin, %s", p.Kind, p.Event, strings.Join(eventNames(), ", "))
+		return fmt.Errorf("%s: unknown event %q; use one of cq, admin, %s", p.Kind, p.Event, strings.Join(eventNames(), ", "))
 	}
 	switch p.Kind {
 	case CommandFail:
@@ -152,7 +152,7 @@ func (p *parsed) names() error {
 		}
 		s, ok := find(p.Status, func(i int) (abi.Status, string) { return abi.Status(i), name(abi.Status(i).String()) })
 		if !ok || s == abi.StatusOK {
-			return fmt.Errorf("%s: status %q: there are %s", p.Kind, p.Status, strings.Join(statusNames(), ", "))
+			return fmt.Errorf("%s: status %q cannot be injected; use one of %s", p.Kind, p.Status, strings.Join(statusNames(), ", "))
 		}
 		p.status = uint32(s)
 	case CQEError:
@@ -162,7 +162,7 @@ func (p *parsed) names() error {
 		}
 		s, ok := find(p.Status, func(i int) (abi.WCStatus, string) { return abi.WCStatus(i), name(abi.WCStatus(i).String()) })
 		if !ok || s == abi.WCSuccess || s == abi.WCWRFlushErr {
-			return fmt.Errorf("%s: status %q: there are %s", p.Kind, p.Status, strings.Join(completionNames(), ", "))
+			return fmt.Errorf("%s: status %q cannot be injected; use one of %s", p.Kind, p.Status, strings.Join(completionNames(), ", "))
 		}
 		p.status = uint32(s)
 	}

@@ -130,12 +130,12 @@ func TestAKindTakesOnlyItsFields(t *testing.T) {
 // TestARefusedRuleSaysWhatIsRight checks that the error for a wrong rule says what is wrong and what would be right.
 func TestARefusedRuleSaysWhatIsRight(t *testing.T) {
 	for want, rules := range map[string][]Rule{
-		`fault "bad": there are event-lost`:                {{Kind: "bad"}},
-		`dma: opcode send: only faults of work`:            {{Kind: DMA, Opcode: "send"}},
-		`cqe-error: opcode "sing": there are atomic-write`: {{Kind: CQEError, Opcode: "sing"}},
-		`command-fail: command "Fly": write it as in docs`: {{Kind: CommandFail, Command: "Fly"}},
-		`event-lost: event "x": there are cq, admin`:       {{Kind: EventLost, Event: "x"}},
-		`cqe-error: event cq: only`:                        {{Kind: CQEError, Event: "cq"}},
+		`unknown fault "bad"; use one of event-lost`:                {{Kind: "bad"}},
+		`dma: opcode send: only faults of work`:                     {{Kind: DMA, Opcode: "send"}},
+		`cqe-error: unknown opcode "sing"; use one of atomic-write`: {{Kind: CQEError, Opcode: "sing"}},
+		`command-fail: command "Fly": write it as in docs`:          {{Kind: CommandFail, Command: "Fly"}},
+		`event-lost: unknown event "x"; use one of cq, admin`:       {{Kind: EventLost, Event: "x"}},
+		`cqe-error: event cq: only`:                                 {{Kind: CQEError, Event: "cq"}},
 		`starve: nth, every, probability or limit`: {
 			{Kind: Starve, Nth: 3}, {Kind: Starve, Every: 3}, {Kind: Starve, Probability: 0.5}, {Kind: Starve, Limit: 3},
 		},
@@ -147,9 +147,9 @@ func TestARefusedRuleSaysWhatIsRight(t *testing.T) {
 			{Kind: EventLate, DelayNS: -int64(time.Second)},
 			{Kind: EventLate, ForNS: 1, DelayNS: -int64(time.Second)},
 		},
-		`event-late: delay 1m0.000000001s: a minute`:            {{Kind: EventLate, DelayNS: int64(time.Minute) + 1}},
-		`cqe-error: status "success": there are local-length`:   {{Kind: CQEError, Status: "success"}},
-		`command-fail: status "ok": there are invalid-argument`: {{Kind: CommandFail, Status: "ok"}},
+		`event-late: delay 1m0.000000001s: a minute`:                                {{Kind: EventLate, DelayNS: int64(time.Minute) + 1}},
+		`cqe-error: status "success" cannot be injected; use one of local-length`:   {{Kind: CQEError, Status: "success"}},
+		`command-fail: status "ok" cannot be injected; use one of invalid-argument`: {{Kind: CommandFail, Status: "ok"}},
 	} {
 		for _, r := range rules {
 			var s Set

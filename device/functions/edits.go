@@ -22,10 +22,10 @@ func (r *Registry) ByOperator(id pfvf.ID, c *control.FunctionChange) (Edit, erro
 	switch c.Action {
 	case "", "enable", "disable":
 	default:
-		return nil, fmt.Errorf("action %q: there are enable, disable and reset", c.Action)
+		return nil, fmt.Errorf("unknown action %q; use enable, disable or reset", c.Action)
 	}
 	if c.Action == "" && len(c.Set) == 0 {
-		return nil, fmt.Errorf("function %s: nothing to change; there are %s", id, strings.Join(settings.Keys(), ", "))
+		return nil, fmt.Errorf("function %s: nothing to change; set one of %s", id, strings.Join(settings.Keys(), ", "))
 	}
 	return func(_, to *config.Function) error {
 		for _, key := range slices.Sorted(maps.Keys(c.Set)) {

@@ -101,7 +101,7 @@ func (r *Registry) Find(id pfvf.ID) error {
 	if r.Possible(id) {
 		return nil
 	}
-	return Refuse(abi.StatusNotFound, "function %s: there is none; %s", id, r.inReach(id))
+	return Refuse(abi.StatusNotFound, "there is no function %s; %s", id, r.inReach(id))
 }
 
 // inReach says which functions are possible, as a remedy in an error.

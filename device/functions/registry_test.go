@@ -85,7 +85,7 @@ func TestNoFunctionGetsTheAddressOfAnother(t *testing.T) {
 	mac := func(_, to *config.Function) error { to.MAC = r.Settings(id(0, 3)).MAC; return nil }
 	wantStatus(t, "a MAC", r.make(id(3, 1), mac), abi.StatusAddressInUse, "mac")
 	for _, who := range []pfvf.ID{id(3, 3), id(1, 0), 2<<16 | 1, 1 << 30} {
-		wantStatus(t, who.String(), r.make(who, Disable), abi.StatusNotFound, "there is none")
+		wantStatus(t, who.String(), r.make(who, Disable), abi.StatusNotFound, "there is no function")
 	}
 	wantStatus(t, "an edit that refuses", r.make(id(3, 1), func(_, to *config.Function) error {
 		to.Weight = 9

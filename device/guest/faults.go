@@ -59,7 +59,7 @@ func (x *Faults) Remove(now falcon.Time, id uint32) bool {
 // behaviour repeatable.
 func (x *Faults) UseProfile(name string, seed uint64) error {
 	if name != HostileProfile {
-		return fmt.Errorf("profile %q: there are %s and none", name, HostileProfile)
+		return fmt.Errorf("unknown profile %q; use %s or none", name, HostileProfile)
 	}
 	x.begin().profile = newProfile(name, seed)
 	x.split.Store(cmp.Or(seed, 1))

@@ -145,7 +145,7 @@ func Set(to *config.Function, name, text string) error {
 	if why, ok := elsewhere[name]; ok {
 		return errors.New(why)
 	}
-	return fmt.Errorf("not known; there are %s", strings.Join(Keys(), ", "))
+	return fmt.Errorf("unknown setting; use one of %s", strings.Join(Keys(), ", "))
 }
 
 // Another reports whether a change makes it another function, which then has to be reset.

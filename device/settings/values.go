@@ -164,7 +164,7 @@ func setCounts(to *config.Credits, text string, least uint32) error {
 			}
 		}
 		if !known {
-			return fmt.Errorf("%q is not a counter; there are %s", name, counterList())
+			return fmt.Errorf("%q is not a counter; use one of %s", name, counterList())
 		}
 	}
 	to.SetCost(cost)
@@ -263,7 +263,7 @@ func setPortPart(p *config.Port, name, value string) (err error) {
 			p.Addresses = append(p.Addresses, a)
 		}
 	default:
-		err = errors.New("not known; there are type, name, mode, bridge, netns, mtu, mac, persist, assign, address, socket, listen and queues")
+		err = errors.New("unknown setting of a port; use type, name, mode, bridge, netns, mtu, mac, persist, assign, address, socket, listen or queues")
 	}
 	return err
 }

@@ -249,10 +249,10 @@ func TestAnOperatorsErrorNamesValueAndRemedy(t *testing.T) {
 		set              []string
 		want             string
 	}{
-		{"pf0.vf1", "", nil, "nothing to change; there are address"},
+		{"pf0.vf1", "", nil, "nothing to change; set one of address"},
 		{"pf0.vf1", "", []string{"vlan", "5"}, "h1.pf0.vf1: vlan: VFs are kept apart by tenant"},
 		{"pf0.vf1", "", []string{"min_tx_rate", "5"}, "set guarantee"},
-		{"pf0.vf1", "", []string{"colour", "red"}, "h1.pf0.vf1: colour: not known; there are"},
+		{"pf0.vf1", "", []string{"colour", "red"}, "h1.pf0.vf1: colour: unknown setting; use one of"},
 		{"pf0.vf1", "", []string{"mac", "01:00:00:00:00:01"}, "is a multicast address; clear"},
 		{"pf0.vf1", "", []string{"mac", config.FunctionMAC("1", 0, 2).String()}, "is already that of h1.pf0.vf2; give each"},
 		{"pf0.vf1", "", []string{"address", "192.168.100.12"}, "is already that of h1.pf0.vf2"},
@@ -268,16 +268,16 @@ func TestAnOperatorsErrorNamesValueAndRemedy(t *testing.T) {
 		{"pf0.vf1", "", []string{"qp_entries", "48"}, "48 is not a power of two"},
 		{"pf0.vf1", "", []string{"dma_window", "1G"}, `"1G" is not a window; write ADDRESS+SIZE`},
 		{"pf0.vf1", "", []string{"dma_window", "1+4K"}, "is not the address of a page"},
-		{"pf0.vf1", "", []string{"credits", "gold=5"}, `"gold" is not a counter; there are req-pkt-tx`},
+		{"pf0.vf1", "", []string{"credits", "gold=5"}, `"gold" is not a counter; use one of req-pkt-tx`},
 		{"pf0.vf1", "", []string{"credits", "0"}, "a limit of 0 would stop the function"},
 		{"pf0.vf1", "", []string{"credits", "req-buf-tx=1"}, "request_buffer_tx: 1 is less than one packet of 4096 bytes needs, so work would wait for ever; use 33 or more"},
 		{"pf0.vf1", "", []string{"guarantee", "req-pkt-tx=2000"}, "2000 is more than the 1024 that credits.request_packet_tx allows it; lower it"},
 		{"pf0.vf1", "", []string{"credits", "net-buf-rx=9000", "guarantee", "net-buf-rx=9000"}, "9000 are guaranteed to functions, of 4096 that there are; raise it or lower"},
 		{"pf0.vf1", "", []string{"credits", "net-buf-rx=4096", "guarantee", "net-buf-rx=4096"}, "leave 0 of 4096 to a function that has none; a packet needs 1"},
-		{"pf0.vf1", "destroy", nil, "there are enable, disable and reset"},
+		{"pf0.vf1", "destroy", nil, "use enable, disable or reset"},
 		{"pf0.vf9", "enable", nil, "has no tenant yet; give it one with an address: vnic vf set"},
 		{"pf0.vf9", "reset", nil, "h1.pf0.vf9 is disabled; enable it first"},
-		{"pf3.vf1", "enable", nil, "there is none; add {pf: 3} under functions"},
+		{"pf3.vf1", "enable", nil, "there is no function h1.pf3.vf1; add {pf: 3} under functions"},
 	} {
 		err := v.operate(0, c.function, c.action, c.set...)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {

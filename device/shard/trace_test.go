@@ -254,7 +254,7 @@ func TestAFullTraceReplacesItsOldestEvents(t *testing.T) {
 		qpn  uint32
 		want string
 	}{
-		{"h1.pf0.vf1", 0, "is traced already"}, {"h1.pf3", 0, "there is none"}, {"h1.pf0.vf2", 0x77, "has no queue pair 0x77"},
+		{"h1.pf0.vf1", 0, "is traced already"}, {"h1.pf3", 0, "there is no function"}, {"h1.pf0.vf2", 0x77, "has no queue pair 0x77"},
 	} {
 		other, _ := pfvf.ParseID(c.id)
 		if _, err := s.View().Traces.Start(other, c.qpn); err == nil || !strings.Contains(err.Error(), c.want) {

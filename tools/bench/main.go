@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, env string, stdout, stderr io.Write
 		return err
 	}
 	if fs.NArg() > 0 {
-		return fmt.Errorf("argument %q: there are only flags", fs.Arg(0))
+		return fmt.Errorf("unexpected argument %q; only flags are allowed", fs.Arg(0))
 	}
 	if *out == "" {
 		*out = filepath.Join(*root, "build", "bench.json")

@@ -77,7 +77,7 @@ func selectRooms(list string) ([]room, error) {
 	for name := range strings.SplitSeq(list, ",") {
 		i := slices.Index(names, strings.TrimSpace(name))
 		if i < 0 {
-			return nil, fmt.Errorf("room %q: there are %s and all", name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("unknown room %q; use all, or one or more of %s", name, strings.Join(names, ", "))
 		}
 		rooms = append(rooms, allRooms[i])
 	}

@@ -120,7 +120,7 @@ func noSubcommand(c *cobra.Command, args []string) error {
 	case !c.HasParent():
 		return c.Help()
 	}
-	return Usagef("%sa command is missing; there are %s", Place(c), strings.Join(Subcommands(c), ", "))
+	return Usagef("%sa command is missing; use one of %s", Place(c), strings.Join(Subcommands(c), ", "))
 }
 
 func UnknownCommand(c *cobra.Command, name string) error {
@@ -128,7 +128,7 @@ func UnknownCommand(c *cobra.Command, name string) error {
 	if n := Nearest(name, known); n != "" {
 		return Usagef("%sunknown command %q; did you mean %q?", Place(c), name, n)
 	}
-	return Usagef("%sunknown command %q; there are %s", Place(c), name, strings.Join(known, ", "))
+	return Usagef("%sunknown command %q; use one of %s", Place(c), name, strings.Join(known, ", "))
 }
 
 func Subcommands(c *cobra.Command) (names []string) {

@@ -24,7 +24,7 @@ import (
 
 // errUnknownHost is returned for a host that has no grant.
 func errUnknownHost(v *directory.View, name string) error {
-	return fmt.Errorf("host %s: there is none; there are %s", name, strings.Join(v.Names(), ", "))
+	return fmt.Errorf("unknown host %s; the fleet's hosts are %s", name, strings.Join(v.Names(), ", "))
 }
 
 func allowCommand() *cobra.Command {

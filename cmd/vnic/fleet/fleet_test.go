@@ -338,7 +338,7 @@ func TestARoleHoldsWhatAHostMayWrite(t *testing.T) {
 	if out := w.must("hosts"); !strings.Contains(out, "revoked") {
 		t.Error(out)
 	}
-	w.fails("there is none", "revoke", "c")
+	w.fails("unknown host c", "revoke", "c")
 }
 
 // TestGrantsAreEachForOneHost: an address is granted to one host alone, allow adds and drops, and move
@@ -351,7 +351,7 @@ func TestGrantsAreEachForOneHost(t *testing.T) {
 	w.fails("is granted to a", "grant", "b", "--allow", "1:10.0.0.1")
 	w.must("grant", "b", "--allow", "1:10.0.0.2")
 	w.fails("is granted to b", "allow", "a", "1:10.0.0.2")
-	w.fails("there is none; there are a, b", "allow", "c", "1:10.0.0.2")
+	w.fails("unknown host c; the fleet's hosts are a, b", "allow", "c", "1:10.0.0.2")
 	w.fails(`"1:x": write TENANT`, "allow", "a", "1:x")
 	w.must("allow", "a", "1:10.0.0.3", "2")
 	w.must("allow", "--drop", "a", "1:10.0.0.1")
@@ -380,7 +380,7 @@ func TestGrantsAreEachForOneHost(t *testing.T) {
 	w.fails("a is not granted 1:10.0.0.9; it may have 1:10.0.0.3,2:any", "allow", "--drop", "a", "1:10.0.0.9")
 	w.fails("b/pf0.vf1 is in use: it has 1:10.0.0.2", "move", "a/pf0.vf1", "b")
 	w.fails(`--as "vf4": write it as pf0.vf2`, "move", "a/pf0.vf1", "b", "--as", "vf4")
-	w.fails("--set colour: not known; there are address", "move", "a/pf0.vf1", "b", "--as", "pf0.vf4", "--set", "colour=red")
+	w.fails("--set colour: unknown setting; use one of address", "move", "a/pf0.vf1", "b", "--as", "pf0.vf4", "--set", "colour=red")
 	w.fails("--set mac: the function has its own", "move", "a/pf0.vf1", "b", "--as", "pf0.vf4", "--set", "mac=02:00:00:00:00:02")
 	// No NIC is there that takes it: it stays where it is, and both may have what they might before.
 	may := func(name string) string {

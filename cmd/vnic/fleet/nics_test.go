@@ -564,7 +564,7 @@ func TestAFunctionMovesWhileItIsUsed(t *testing.T) {
 		c.owns()
 		a.echo()
 		s := c.talks(a)
-		w.fails(b.name+": function h1.pf0.vf99: there is none; VFs of pf0 go up to 4", "move", a.name+"/pf0.vf1", b.name, "--as", "pf0.vf99")
+		w.fails(b.name+": there is no function h1.pf0.vf99; VFs of pf0 go up to 4", "move", a.name+"/pf0.vf1", b.name, "--as", "pf0.vf99")
 		w.fails(`bridge "nowhere" does not exist`, "move", a.name+"/pf0.vf1", b.name, "--as", "pf0.vf2", "--set", "port=name=port2,mode=bridged,bridge=nowhere")
 		places := []string{a.name + "/pf0.vf1", b.name + "/pf0.vf2"}
 		for i := range 4 {

@@ -170,7 +170,7 @@ for that. "vnic inject clear FUNCTION" ends them.`,
 			}
 			i := slices.IndexFunc(all, func(r fault.Recipe) bool { return r.Name == args[0] })
 			if i < 0 {
-				return cli.Usagef("recipe %q: there are %s", args[0], strings.Join(recipeNames(), ", "))
+				return cli.Usagef("unknown recipe %q; use one of %s", args[0], strings.Join(recipeNames(), ", "))
 			}
 			var list []control.Fault
 			for _, r := range all[i].Rules {

@@ -93,12 +93,12 @@ func TestInjectFailsOperationsOfAFunction(t *testing.T) {
 			t.Error(text)
 		}
 		for want, args := range map[string][]string{
-			`fault "x": there are event-lost`:                            {"fault", "pf0.vf1", "x"},
+			`unknown fault "x"; use one of event-lost`:                   {"fault", "pf0.vf1", "x"},
 			`"2" is not a share`:                                         {"fault", "pf0.vf1", "dma", "--probability", "2"},
-			"function h1.pf9: there is none":                             {"fault", "pf9", "dma"},
+			"there is no function h1.pf9":                                {"fault", "pf9", "dma"},
 			"h1.pf0.vf1: there is no rule 7":                             {"clear", "pf0.vf1", "7"},
 			`rule "seven": write its number`:                             {"clear", "pf0.vf1", "seven"},
-			`profile "kind": there are hostile and none`:                 {"profile", "pf0.vf1", "kind"},
+			`unknown profile "kind"; use hostile or none`:                {"profile", "pf0.vf1", "kind"},
 			"starve: nth, every, probability or limit of starve: it hol": {"fault", "pf0.vf1", "starve", "--nth", "3"},
 		} {
 			if _, stderr, code := inject(args...); code == 0 || !strings.Contains(stderr, want) {

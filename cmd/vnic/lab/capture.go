@@ -42,7 +42,7 @@ kernel sees it. Of a host: what its NIC sends and receives, as "vnic capture" do
 			if i := slices.Index(p.linkNames(), args[0]); i >= 0 {
 				link = fmt.Sprintf("sw%d", i)
 			} else if !p.isEtcd(args[0]) {
-				return fmt.Errorf("lab %s has no link, host or machine %q; there are %s", p.Name, args[0], labfile.List(append(p.linkNames(), p.places()...)))
+				return fmt.Errorf("lab %s has no link, host or machine %q; it has %s", p.Name, args[0], labfile.List(append(p.linkNames(), p.places()...)))
 			}
 			ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
 			if duration > 0 {

@@ -213,7 +213,7 @@ func (p *plan) guestNamed(name string) (*machine, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("lab %s has no guests: give a machine guest: {} in its file", p.Name)
 	}
-	return nil, fmt.Errorf("lab %s has no guest %q; there are %s", p.Name, name, labfile.List(names))
+	return nil, fmt.Errorf("lab %s has no guest %q; it has %s", p.Name, name, labfile.List(names))
 }
 
 func (p *plan) noHostOrGuest(name string) error {
@@ -226,7 +226,7 @@ func (p *plan) noHostOrGuest(name string) error {
 			names = append(names, m.Name)
 		}
 	}
-	return fmt.Errorf("lab %s has no host or guest %q; there are %s", p.Name, name, labfile.List(names))
+	return fmt.Errorf("lab %s has no host or guest %q; it has %s", p.Name, name, labfile.List(names))
 }
 
 func restartCommand(lab *string) *cobra.Command {

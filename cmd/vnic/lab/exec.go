@@ -61,7 +61,7 @@ func (p *plan) command(ctx context.Context, name string, argv ...string) (*exec.
 	if p.isEtcd(name) {
 		return p.etcd.command(ctx, argv...), nil
 	}
-	return nil, fmt.Errorf("lab %s has no machine or host %q; there are %s", p.Name, name, labfile.List(p.places()))
+	return nil, fmt.Errorf("lab %s has no machine or host %q; it has %s", p.Name, name, labfile.List(p.places()))
 }
 
 // places lists the names of machines and hosts, and etcd.

@@ -107,7 +107,7 @@ func (p *plan) link(name string) *labfile.Link {
 }
 
 func (p *plan) noLink(name string) error {
-	return fmt.Errorf("lab %s has no link %q; there are %s", p.Name, name, strings.Join(p.linkNames(), ", "))
+	return fmt.Errorf("lab %s has no link %q; it has %s", p.Name, name, strings.Join(p.linkNames(), ", "))
 }
 
 // sends returns how what a host sends is impaired now.

@@ -142,13 +142,13 @@ func choose(name string) (string, error) {
 	case name != "" && slices.Contains(all, name):
 		return name, nil
 	case name != "" && len(all) == 0:
-		return "", fmt.Errorf("there is no lab %q, and no other: vnic lab up makes one", name)
+		return "", fmt.Errorf("there is no lab %q, nor any other; vnic lab up makes one", name)
 	case name != "":
-		return "", fmt.Errorf("there is no lab %q; there are %s", name, strings.Join(all, ", "))
+		return "", fmt.Errorf("there is no lab %q; the labs are %s", name, strings.Join(all, ", "))
 	case len(all) == 0:
 		return "", errors.New("there is no lab: vnic lab up makes one")
 	case len(all) > 1:
-		return "", cli.Usagef("there are several labs: name one with --lab: %s", strings.Join(all, ", "))
+		return "", cli.Usagef("there are several labs; name one with --lab: %s", strings.Join(all, ", "))
 	default:
 		return all[0], nil
 	}

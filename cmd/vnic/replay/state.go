@@ -55,7 +55,7 @@ func (st *state) print(w io.Writer, named ...string) error {
 	}
 	for _, name := range wanted {
 		if !slices.Contains(subjects, name) {
-			return fmt.Errorf("show %s: there are %s", name, strings.Join(subjects, ", "))
+			return fmt.Errorf("show: unknown subject %q; use one of %s", name, strings.Join(subjects, ", "))
 		}
 		is := st.of(name)
 		if is.Len() == 0 && len(named) == 0 {

@@ -62,7 +62,7 @@ func TestARecordedNICIsReplayedByTheCommand(t *testing.T) {
 			t.Errorf("exit status %d\n%s%s", code, out, errs)
 		}
 		stepped, errs, code := ask(t, "n\nn 2\nbreak qp-error\nc 500\nshow connections\nlast 3\nshow nothing\nhelp\nq\nn\n", "replay", files[0], "--step")
-		for _, want := range []string{"Step 1 at ", "Step 3 at ", "Step 500 at ", "CID", "show nothing: there are functions, connections,", "an empty line repeats"} {
+		for _, want := range []string{"Step 1 at ", "Step 3 at ", "Step 500 at ", "CID", `show: unknown subject "nothing"; use one of functions, connections,`, "an empty line repeats"} {
 			if code != 0 || errs != "" || !strings.Contains(stepped, want) {
 				t.Errorf("exit status %d: no %q in\n%s%s", code, want, stepped, errs)
 			}

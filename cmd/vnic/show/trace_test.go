@@ -78,7 +78,7 @@ func TestTraceFollowsRequests(t *testing.T) {
 			t.Errorf("summary:\n%s", text)
 		}
 		for want, args := range map[string][]string{
-			"there is none":                      {"pf3"},
+			"there is no function h1.pf3":        {"pf3"},
 			`--side "left"`:                      {"pf0.vf1", "--side", "left"},
 			"has no queue pair 0xfffff0":         {"pf0.vf1", "--qp", "0xfffff0"},
 			`--qp "x": write a queue pair's`:     {"pf0.vf1", "--qp", "x"},

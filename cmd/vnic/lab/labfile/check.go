@@ -382,7 +382,7 @@ func (c *checker) known(section string) string {
 		}
 	}
 	if len(names) == 0 {
-		return "write " + section + " first: there are none"
+		return "add " + section + " first; the file has none"
 	}
 	return "write one of " + List(names)
 }

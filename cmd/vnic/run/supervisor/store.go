@@ -21,7 +21,7 @@ func (s *store) put(name string, fds []int) error {
 	defer s.mu.Unlock()
 	if _, there := s.things[name]; !there && len(s.things) >= maxKept {
 		closeAll(fds)
-		return fmt.Errorf("there are %d things already", maxKept)
+		return fmt.Errorf("descriptors are already kept under %d names, the limit", maxKept)
 	}
 	if s.things == nil {
 		s.things = map[string][]int{}
