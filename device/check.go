@@ -118,7 +118,7 @@ func accessible(dir *os.File) error {
 func checkAddress(addr string) error {
 	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
-		return fmt.Errorf("%s is no address of this host: use one that `ip address` lists", addr)
+		return fmt.Errorf("%s is not an address of this host: use one that `ip address` lists", addr)
 	}
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func listenError(key string, at netip.AddrPort, err error) error {
 	case syscall.EADDRINUSE:
 		remedy = "another process listens there, perhaps another vnic run (`ss -ltnp` names it): stop it, or choose another port"
 	case syscall.EADDRNOTAVAIL:
-		remedy = "it is no address of this host: use one that `ip address` lists"
+		remedy = "it is not an address of this host: use one that `ip address` lists"
 	case syscall.EACCES:
 		remedy = "ports below 1024 are for root: choose a higher one"
 	}

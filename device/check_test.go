@@ -32,14 +32,14 @@ func TestWhatTheMachineLacksIsReported(t *testing.T) {
 		"identity of the CM": {func(c *config.Config) { c.Peers = make([]config.Peer, 1) }, []string{"cm.identity: "}},
 		"address of the CM": {func(c *config.Config) {
 			c.Peers, c.CM.Listen = make([]config.Peer, 1), elsewhere
-		}, []string{"cm.identity: ", "cm.listen: 192.0.2.1 is no address of this host"}},
+		}, []string{"cm.identity: ", "cm.listen: 192.0.2.1 is not an address of this host"}},
 		"identity in a fleet": {func(c *config.Config) {
 			c.Directory.Etcd, c.CM.Listen = &config.Etcd{}, elsewhere
-		}, []string{"cm.identity: ", "cm.listen: 192.0.2.1 is no address of this host"}},
+		}, []string{"cm.identity: ", "cm.listen: 192.0.2.1 is not an address of this host"}},
 		"key log":           {func(c *config.Config) { c.PSP.KeyLog = none }, []string{"psp.keylog: "}},
 		"capture":           {func(c *config.Config) { c.Capture = &config.Capture{File: none} }, []string{"capture.file: " + none + ": there is no folder"}},
 		"capture in a file": {func(c *config.Config) { c.Capture = &config.Capture{File: file + "/x"} }, []string{"capture.file: open " + file}},
-		"metrics":           {func(c *config.Config) { c.Metrics.Listen = elsewhere }, []string{"metrics.listen: 192.0.2.1 is no address of this host"}},
+		"metrics":           {func(c *config.Config) { c.Metrics.Listen = elsewhere }, []string{"metrics.listen: 192.0.2.1 is not an address of this host"}},
 		"control":           {func(c *config.Config) { c.Control = none }, []string{"control: " + none + ": there is no folder"}},
 		"attachments": {func(c *config.Config) { c.Attach[0].Socket, c.Attach[1].Socket = none, none }, []string{
 			"attach[0].socket: " + none + ": there is no folder", "attach[1].socket: " + none + ": there is no folder",

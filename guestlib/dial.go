@@ -89,7 +89,7 @@ func parseURL(s string) (target, error) {
 		}
 		t.address = strings.Trim(u.Path, "/")
 	default:
-		return bad("the scheme is none of vsock, unix and pci")
+		return bad("the scheme is not vsock, unix or pci")
 	}
 	return t, nil
 }

@@ -124,7 +124,7 @@ func kindOf(m os.FileMode) string {
 	case m.IsRegular():
 		return "regular file"
 	}
-	return "file that is no socket"
+	return "file that is not a socket"
 }
 
 // Close stops listening. It removes the socket file unless another process has replaced it.

@@ -411,7 +411,7 @@ func mapClient(rs []clientRegion, fds *fdpass.FDs, memory *guestmem.Budget) (reg
 func (r clientRegion) mmap(fd int, memory *guestmem.Budget) (*guestmem.Mapping, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
-		return nil, refuse("the descriptor of region %#x is no memfd (%w); create it with memfd_create and MFD_ALLOW_SEALING", r.addr, err)
+		return nil, refuse("the descriptor of region %#x is not a memfd (%w); create it with memfd_create and MFD_ALLOW_SEALING", r.addr, err)
 	}
 	if seals&unix.F_SEAL_SHRINK == 0 {
 		return nil, refuse("the memfd of region %#x lacks F_SEAL_SHRINK; add the seal before passing it", r.addr)

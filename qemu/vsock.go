@@ -106,7 +106,7 @@ func (a *kernelAttachment) session(c net.Conn) (*mappedSession, error) {
 	}
 	stream, ok := c.(socket)
 	if !ok {
-		return nil, fmt.Errorf("%T is no socket", c)
+		return nil, fmt.Errorf("%T is not a socket", c)
 	}
 	s := &mappedSession{socket: stream, peer: queues.Identity{Transport: "vsock", CID: addr.ContextID}}
 	if g, ok := a.rams[addr.ContextID]; ok {

@@ -220,7 +220,7 @@ func TestWrongKindOfSocketIsNamed(t *testing.T) {
 			{"show", "nic"}, {"top"}, {"wait"}, {"upgrade"}, {"keys", "rotate"}, {"vf", "show"}, {"trace", "pf0.vf1"}, {"capture", "-w", "-"}, {"inject", "list"},
 		} {
 			_, stderr, code := vnictest.Run(t, append(args, "-s", theirs)...)
-			if code != cli.ExitFailed || !strings.Contains(stderr, theirs+" is no control socket") || strings.Count(stderr, "\n") != 1 {
+			if code != cli.ExitFailed || !strings.Contains(stderr, theirs+" is not a control socket") || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("vnic %v at a guest's socket: exit status %d, %q", args, code, stderr)
 			}
 		}

@@ -116,7 +116,7 @@ func (a *Authority) Revoke(old []byte, dropped Dropped, certs ...*x509.Certifica
 	if len(old) > 0 {
 		block, _ := pem.Decode(old)
 		if block == nil {
-			return nil, errors.New("the list of revoked certificates is no PEM")
+			return nil, errors.New("the list of revoked certificates is not in PEM format")
 		}
 		var err error
 		if was, err = x509.ParseRevocationList(block.Bytes); err != nil {

@@ -84,7 +84,7 @@ func loadPair(certPath, keyPath string) (tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("%s and %s are no pair of certificate and key: copy both from where `vnic keys` made them (%w)", certPath, filepath.Base(keyPath), err)
+		return tls.Certificate{}, fmt.Errorf("%s and %s are not a pair of certificate and key: copy both from where `vnic keys` made them (%w)", certPath, filepath.Base(keyPath), err)
 	}
 	return pair, nil
 }
@@ -138,7 +138,7 @@ func loadAuthority(certPath, keyPath string) (*x509.Certificate, *ecdsa.PrivateK
 		}
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s and %s are no pair of certificate and key (%w)", certPath, filepath.Base(keyPath), err)
+		return nil, nil, fmt.Errorf("%s and %s are not a pair of certificate and key (%w)", certPath, filepath.Base(keyPath), err)
 	}
 	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
 		return nil, nil, fmt.Errorf("%s has expired on %s, and what it signs would be refused: make a new authority in another folder (`vnic keys init`), and give each NIC its files of there",
@@ -217,10 +217,10 @@ func readAuthorities(path string) (authorities, error) {
 func parseAuthorities(b []byte) (list authorities, err error) {
 	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("a %s in it, which is no certificate", block.Type)
+			return nil, fmt.Errorf("it contains a %s, which is not a certificate", block.Type)
 		}
 		if len(list) == maxAuthorities {
-			return nil, fmt.Errorf("more than %d authorities in it", maxAuthorities)
+			return nil, fmt.Errorf("it contains more than %d authorities", maxAuthorities)
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {

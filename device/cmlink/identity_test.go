@@ -245,7 +245,7 @@ func TestRefusalsSayWhatHelps(t *testing.T) {
 		{fmt.Errorf("%w: %w", ErrIdentity, x509.CertificateInvalidError{Reason: x509.Expired}), "`vnic keys show` there"},
 		{fmt.Errorf("%w: %w", ErrIdentity, x509.UnknownAuthorityError{}), "files of one `vnic keys init`"},
 		{fmt.Errorf("%w: of host 3", ErrRevoked), "it stays out"},
-		{fmt.Errorf("%w: vnic://lab/host/9 is no peer of this NIC", ErrIdentity), "compare peers[] here"},
+		{fmt.Errorf("%w: vnic://lab/host/9 is not a peer of this NIC", ErrIdentity), "compare peers[] here"},
 		{fmt.Errorf("not accepted by host 2: %w", &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}), "its log says why"},
 		{errOusted, "firewall"},
 		{io.EOF, "no vnic NIC"},

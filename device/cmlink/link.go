@@ -331,7 +331,7 @@ func (l *Link) prove(g *greeting) (p *peer, conn *tls.Conn, err error) {
 		defer l.mu.Unlock()
 		if p = l.byURI[uri]; p == nil {
 			l.waits(uri)
-			return fmt.Errorf("%w: %s is no peer of this NIC", ErrIdentity, uri)
+			return fmt.Errorf("%w: %s is not a peer of this NIC", ErrIdentity, uri)
 		}
 		return nil
 	})

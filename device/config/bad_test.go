@@ -197,7 +197,7 @@ cm: {listen: 127.0.0.1:7471, identity: keys/host1}
 		{"vfio-user with windows", base + "attach: [{type: vfio-user, socket: /a, cid: 3, windows: true}]\n", []string{"attach[0].windows: has no meaning for type vfio-user"}},
 		{"vfio-user and vhost-user", base + "attach: [{type: vhost-user, socket: /a, cid: 3}, {type: vfio-user, socket: /b, cid: 3}]\n", []string{"attach[1].cid: 3 is already used by attach[0]"}},
 		{"pci elsewhere", base + "attach: [{type: vhost-user, socket: /a, cid: 3, pci: {vendor: 0x1234}}]\n", []string{"attach[0].pci: has no meaning for type vhost-user"}},
-		{"pci id", base + "attach: [{type: vfio-user, socket: /a, cid: 3, pci: {vendor: 0x12345}}]\n", []string{`"0x12345" is no PCI id`}},
+		{"pci id", base + "attach: [{type: vfio-user, socket: /a, cid: 3, pci: {vendor: 0x12345}}]\n", []string{`"0x12345" is not a PCI id`}},
 		{"pci interrupts", base + "attach: [{type: vfio-user, socket: /a, cid: 3, pci: {interrupts: intx}}]\n", []string{`attach[0].pci.interrupts: "intx" is not known; write one of msix, msi`}},
 		{"attach needless", base + "attach: [{type: vhost-user, socket: /a, cid: 3, port: 4}]\n", []string{"attach[0].port: has no meaning for type vhost-user"}},
 		{"vsock ram", base + "attach: [{type: vsock, ram: [{cid: 3, file: /f, layout: [{size: 1}]}]}]\n", []string{"attach[0].ram[0].layout[0]", "not whole 4 KiB pages"}},

@@ -105,14 +105,14 @@ func (l Log) SlogLevel() slog.Level {
 
 func checkTransport(r *report, path, t string) {
 	if !slices.Contains(Transports[:], t) {
-		r.add(path, fmt.Sprintf("%q is no transport", t), "write auto, falcon, roce or iwarp")
+		r.add(path, fmt.Sprintf("%q is not a transport", t), "write auto, falcon, roce or iwarp")
 	}
 }
 
 func (c *Config) checkRDMA(r *report) {
 	checkTransport(r, "rdma.transport", c.RDMA.Transport)
 	if _, ok := cc.Lookup(c.RDMA.Congestion); !ok {
-		r.add("rdma.congestion", fmt.Sprintf("%q is no congestion control of RoCEv2", c.RDMA.Congestion), "write "+strings.Join(cc.Names(), " or "))
+		r.add("rdma.congestion", fmt.Sprintf("%q is not a congestion control of RoCEv2", c.RDMA.Congestion), "write "+strings.Join(cc.Names(), " or "))
 	}
 	if c.RDMA.MTU != wire.SegmentFor(c.RDMA.MTU) {
 		r.add("rdma.mtu", fmt.Sprintf("%d is not an RDMA MTU", c.RDMA.MTU), fmt.Sprintf("write a power of two from %d to %d, or leave it out", wire.MinSegment, wire.MaxSegment))
@@ -167,11 +167,11 @@ func (c *Config) checkDirectory(r *report) {
 	}
 	for i, s := range e.Endpoints {
 		if u, err := url.Parse(s); err != nil || u.Scheme != "https" || u.Port() == "" || u.Path != "" {
-			r.add(fmt.Sprintf("directory.etcd.endpoints[%d]", i), fmt.Sprintf("%q is no member of etcd", s), "write https:// with an address and a port, as https://10.1.0.1:2379")
+			r.add(fmt.Sprintf("directory.etcd.endpoints[%d]", i), fmt.Sprintf("%q is not the URL of an etcd member", s), "write https:// with an address and a port, as https://10.1.0.1:2379")
 		}
 	}
 	if !strings.HasPrefix(e.Prefix, "/") || strings.Trim(e.Prefix, "/") == "" {
-		r.add("directory.etcd.prefix", fmt.Sprintf("%q is no prefix of keys", e.Prefix), "write the one that vnic fleet init printed, as /vnic/lab")
+		r.add("directory.etcd.prefix", fmt.Sprintf("%q is not a prefix of keys", e.Prefix), "write the one that vnic fleet init printed, as /vnic/lab")
 	}
 	if a := c.CM.Listen.Addr(); a.IsValid() && a.IsUnspecified() {
 		r.add("cm.listen", fmt.Sprintf("%s tells other hosts nothing, and the directory tells it to them", c.CM.Listen), "write the address at which they reach this one")

@@ -294,7 +294,7 @@ func (c *Config) checkPeers(r *report, place func(i int) string) {
 		if p.Identity == "" {
 			// the name in this NIC's domain
 		} else if _, name, err := cmlink.ParseURI(p.Identity); err != nil {
-			r.add(path+".identity", fmt.Sprintf("%q is no identity", p.Identity), fmt.Sprintf("write the URI in the peer's certificate, as vnic://lab/host/%s", cmp.Or(p.Name, "NAME")))
+			r.add(path+".identity", fmt.Sprintf("%q is not an identity", p.Identity), fmt.Sprintf("write the URI in the peer's certificate, as vnic://lab/host/%s", cmp.Or(p.Name, "NAME")))
 		} else if name != p.Name {
 			r.add(path+".identity", fmt.Sprintf("%q is that of NIC %s, the peer is %s", p.Identity, name, p.Name), "correct one of the two")
 		}

@@ -59,6 +59,6 @@ func (c *Config) checkShards(r *report) {
 
 func (c *Config) checkShard(r *report, path string, f *Function) {
 	if s := f.Shard; s != nil && (*s < 0 || *s >= c.NIC.Shards) {
-		r.add(path+".shard", fmt.Sprintf("%d is none of the NIC's", *s), fmt.Sprintf("use 0 to %d, or raise nic.shards", c.NIC.Shards-1))
+		r.add(path+".shard", fmt.Sprintf("%d is not a shard of the NIC", *s), fmt.Sprintf("use 0 to %d, or raise nic.shards", c.NIC.Shards-1))
 	}
 }

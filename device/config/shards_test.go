@@ -49,7 +49,7 @@ functions:
 		t.Error(err)
 	}
 	_, err = Parse([]byte(strings.Replace(minimal, "host: 1", "host: 1, shards: 2", 1) + "functions: [{pf: 0, shard: 2}]\n"))
-	if err == nil || !strings.Contains(err.Error(), "functions[0].shard: 2 is none of the NIC's; use 0 to 1, or raise nic.shards") {
+	if err == nil || !strings.Contains(err.Error(), "functions[0].shard: 2 is not a shard of the NIC; use 0 to 1, or raise nic.shards") {
 		t.Error(err)
 	}
 }

@@ -134,7 +134,7 @@ type PCIID uint16
 func (p *PCIID) UnmarshalText(b []byte) error {
 	n, err := strconv.ParseUint(string(b), 0, 16)
 	if err != nil {
-		return fmt.Errorf("%q is no PCI id; write it as 0x1af4", b)
+		return fmt.Errorf("%q is not a PCI id; write it as 0x1af4", b)
 	}
 	*p = PCIID(n)
 	return nil

@@ -298,13 +298,13 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("control socket %s does not exist: is `vnic run` running, and is its `control` this path? (%w)", c.path, fs.ErrNotExist)
 	case errors.Is(err, syscall.ECONNREFUSED) && !c.isSocket():
-		return fmt.Errorf("%s is %w: it is no socket at all; name the one that `control` in the config of `vnic run` gives", c.path, ErrNoControl)
+		return fmt.Errorf("%s is %w, nor any other socket; name the one that `control` in the configuration of `vnic run` gives", c.path, ErrNoControl)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nobody answers at control socket %s: the `vnic run` that made it is gone, start it again (%w)", c.path, syscall.ECONNREFUSED)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("control socket %s: only the user that runs `vnic run` may open it, use that user or root (%w)", c.path, fs.ErrPermission)
 	case errors.Is(err, ErrNoControl):
-		return fmt.Errorf("%s is %w: guests' sockets are under attach: in the config of `vnic run`, this command needs the one that `control` names", c.path, ErrNoControl)
+		return fmt.Errorf("%s is %w: guests' sockets are under `attach` in the configuration of `vnic run`, this command needs the one that `control` names", c.path, ErrNoControl)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("control socket %s: interrupted (%w)", c.path, context.Canceled)
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
@@ -323,7 +323,7 @@ func (c *Client) isSocket() bool {
 }
 
 // ErrNoControl means that something else than a NIC's control API answers at the socket.
-var ErrNoControl = errors.New("no control socket")
+var ErrNoControl = errors.New("not a control socket")
 
 // wary is a connection whose answer must be HTTP.
 type wary struct {

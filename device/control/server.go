@@ -136,7 +136,7 @@ func vacate(path string) error {
 	case err != nil:
 		return err
 	case st.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("a file that is no socket is there: remove it or choose another path")
+		return fmt.Errorf("a file that is not a socket is there: remove it or choose another path")
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {

@@ -177,7 +177,7 @@ func checkAddresses(tenant uint32, list []netip.Addr) error {
 	}
 	for _, a := range list {
 		if !a.IsValid() || a.Zone() != "" || a.Is4In6() {
-			return fmt.Errorf("%q is no address of a tenant", a)
+			return fmt.Errorf("%q is not an address of a tenant", a)
 		}
 	}
 	return nil

@@ -103,9 +103,9 @@ func TestARecordBeyondItsBoundsHarmsItsHostAlone(t *testing.T) {
 		"too many functions":      {with(make([]Function, maxFunctions+1)...), fmt.Sprint("at most ", maxFunctions)},
 		"too many addresses":      {with(Function{Name: "pf0.vf1", Tenant: 1, Addresses: many(maxAddresses + 1)}), fmt.Sprint("function pf0.vf1 has 65 addresses, at most ", maxAddresses)},
 		"no tenant":               {with(Function{Name: "pf0.vf1"}), "function pf0.vf1: tenant 0 is none"},
-		"no address":              {with(Function{Name: "pf0.vf1", Tenant: 1, Addresses: make([]netip.Addr, 1)}), "is no address of a tenant"},
-		"an address with a zone":  {with(Function{Name: "pf0.vf1", Tenant: 1, Addresses: []netip.Addr{netip.MustParseAddr("fe80::1%a")}}), `"fe80::1%a" is no address of a tenant`},
-		"IPv4 that poses as IPv6": {with(Function{Name: "pf0.vf1", Tenant: 1, Addresses: []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.1")}}), "is no address of a tenant"},
+		"no address":              {with(Function{Name: "pf0.vf1", Tenant: 1, Addresses: make([]netip.Addr, 1)}), "is not an address of a tenant"},
+		"an address with a zone":  {with(Function{Name: "pf0.vf1", Tenant: 1, Addresses: []netip.Addr{netip.MustParseAddr("fe80::1%a")}}), `"fe80::1%a" is not an address of a tenant`},
+		"IPv4 that poses as IPv6": {with(Function{Name: "pf0.vf1", Tenant: 1, Addresses: []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.1")}}), "is not an address of a tenant"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := NewView(testPrefix)
@@ -162,8 +162,8 @@ func TestAClaimThatIsNotBelievedIsToldWithItsReason(t *testing.T) {
 		says          string
 		peers         int
 	}{
-		"no underlay":              {host(1, nil), host(2, func(h *Host) { h.Underlay = "somewhere" }), [2]Grant{whole, whole}, `h2: underlay "somewhere" is no address with a port`, 1},
-		"no connection manager":    {host(1, nil), host(2, func(h *Host) { h.CM = "10.9.0.2" }), [2]Grant{whole, whole}, `h2: cm "10.9.0.2" is no address with a port`, 1},
+		"no underlay":              {host(1, nil), host(2, func(h *Host) { h.Underlay = "somewhere" }), [2]Grant{whole, whole}, `h2: underlay "somewhere" is not an address with a port`, 1},
+		"no connection manager":    {host(1, nil), host(2, func(h *Host) { h.CM = "10.9.0.2" }), [2]Grant{whole, whole}, `h2: cm "10.9.0.2" is not an address with a port`, 1},
 		"another host's underlay":  {host(1, nil), host(2, func(h *Host) { h.Underlay = "10.9.0.1:1000" }), [2]Grant{whole, whole}, "h2: underlay 10.9.0.1:1000: it is that of h1", 1},
 		"an address twice":         {host(1, nil), host(2, func(h *Host) { h.Functions = append(h.Functions, h.Functions[0]) }), [2]Grant{whole, whole}, "it is listed twice", 2},
 		"another host's address":   {host(1, func(h *Host) { h.Functions[0].Addresses[0] = at }), host(2, func(h *Host) { h.Functions[0].Addresses[0] = at }), [2]Grant{whole, whole}, "h1 claimed it before", 2},

@@ -320,11 +320,11 @@ func (v *View) decide(name string, c *claims, refused *[]Refusal) (p Peer, ok bo
 	p = Peer{Name: name, Gone: h.gone != vtime.Never}
 	var err error
 	if p.Underlay, err = netip.ParseAddrPort(h.Underlay); err != nil {
-		refuse("", fmt.Sprintf("underlay %q is no address with a port", h.Underlay))
+		refuse("", fmt.Sprintf("underlay %q is not an address with a port", h.Underlay))
 		return p, false
 	}
 	if p.CM, err = netip.ParseAddrPort(h.CM); err != nil {
-		refuse("", fmt.Sprintf("cm %q is no address with a port", h.CM))
+		refuse("", fmt.Sprintf("cm %q is not an address with a port", h.CM))
 		return p, false
 	}
 	if first, taken := c.at[p.Underlay]; taken && !p.Underlay.Addr().IsUnspecified() {

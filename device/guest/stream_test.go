@@ -142,7 +142,7 @@ func TestCompletionEventsGoStraightToTheStream(t *testing.T) {
 		t.Errorf("%d bytes taken by a closed socket", n)
 	}
 	if p, q := net.Pipe(); newDirect(p) != nil || newDirect(q) != nil {
-		t.Error("a pipe in memory is no socket")
+		t.Error("a pipe in memory is not a socket")
 	}
 }
 

@@ -255,7 +255,7 @@ type Recording struct {
 func Read(f io.ReaderAt) (*Recording, error) {
 	head := make([]byte, len(magic)+4)
 	if _, err := f.ReadAt(head, 0); err != nil || !bytes.Equal(head[:len(magic)-1], magic[:len(magic)-1]) {
-		return nil, errors.New("this is no recording of vnic")
+		return nil, errors.New("this is not a recording made by vnic")
 	}
 	if v := head[len(magic)-1]; v != magic[len(magic)-1] {
 		return nil, fmt.Errorf("the recording has version %d of the format, this program reads %d: use the program that made it", v, magic[len(magic)-1])
@@ -281,7 +281,7 @@ func Read(f io.ReaderAt) (*Recording, error) {
 	}
 	var ok bool
 	if r.keep, ok = tape.ParsePayload(r.Payload); !ok {
-		return nil, fmt.Errorf("the recording keeps %q of payload, which is no word of this program", r.Payload)
+		return nil, fmt.Errorf("the recording keeps %q of payload, which this version of vnic does not know", r.Payload)
 	}
 	return r, nil
 }

@@ -37,7 +37,7 @@ func (s *Stack) listen(f *function, number uint32, port uint16) {
 	case f == nil:
 		l.why = "the function has no address"
 	case port == 0:
-		l.why = "0 is no port"
+		l.why = "0 is not a port"
 	case f.listeners[port] != nil:
 		l.why = fmt.Sprintf("the function listens at port %d already", port)
 	case len(f.listeners) == s.limits.Listeners:

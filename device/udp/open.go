@@ -160,7 +160,7 @@ func explain(port uint16, err error) error {
 	case errors.Is(err, unix.EADDRINUSE):
 		remedy = "another program has this port, perhaps another vnic run (`ss -lunp` names it): stop it, or choose another port"
 	case errors.Is(err, unix.EADDRNOTAVAIL):
-		remedy = "it is no address of this host: use one that `ip address` lists"
+		remedy = "it is not an address of this host: use one that `ip address` lists"
 	case errors.Is(err, unix.EACCES) && port < 1024:
 		remedy = "ports below 1024 are for root (CAP_NET_BIND_SERVICE): choose a higher one, and write it at the peers too"
 	default:
@@ -169,7 +169,7 @@ func explain(port uint16, err error) error {
 	return fmt.Errorf("%w: %s", err, remedy)
 }
 
-// Check returns an error if at is no address of this host, or its interface has a smaller MTU.
+// Check returns an error if at is not an address of this host, or its interface has a smaller MTU.
 func Check(at netip.Addr, mtu int) error {
 	if at.IsUnspecified() {
 		return nil

@@ -365,7 +365,7 @@ func TestListenAddressAndMTUMustFitTheHost(t *testing.T) {
 		{"127.0.0.1", 9000, ""},
 		{"0.0.0.0", 9000, ""},
 		{"127.0.0.1", 65537, "uplink.mtu: 65537, but lo with 127.0.0.1 has an MTU of 65536: lower uplink.mtu"},
-		{"192.0.2.1", 1500, "uplink.listen: 192.0.2.1: cannot assign requested address: it is no address of this host"},
+		{"192.0.2.1", 1500, "uplink.listen: 192.0.2.1: cannot assign requested address: it is not an address of this host"},
 	} {
 		err := udp.Check(netip.MustParseAddr(c.at), c.mtu)
 		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {

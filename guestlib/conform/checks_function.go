@@ -98,8 +98,8 @@ func registerAccess(t *T) {
 	}
 	for _, offset := range []uint32{2, 0x24, 0xffc, 0xffff_fffc} {
 		_, st := c.readStatus(offset, 4)
-		expect("read at an offset that is no register's", st, abi.StatusNotFound)
-		expect("write at an offset that is no register's", c.writeStatus(offset, 4, 1), abi.StatusNotFound)
+		expect("read at an offset that is not a register's", st, abi.StatusNotFound)
+		expect("write at an offset that is not a register's", c.writeStatus(offset, 4, 1), abi.StatusNotFound)
 	}
 	expect("a write of nonsense to RegControl", c.control(77), abi.StatusInvalidArgument)
 	if s := c.state(); s != abi.StateReset {

@@ -86,9 +86,9 @@ func helloFeatures(t *T) {
 func helloFirst(t *T) {
 	c := t.dial()
 	var r abi.HelloReply
-	t.noError(abi.Decode(c.stream.reply(c.stream.send(&abi.RegRead{Offset: abi.RegMagic, Width: 4}), "an answer to a first message that is no hello").body, &r))
+	t.noError(abi.Decode(c.stream.reply(c.stream.send(&abi.RegRead{Offset: abi.RegMagic, Width: 4}), "an answer to a first message that is not a hello").body, &r))
 	if r.Status == abi.StatusOK {
-		t.Fatalf("a first message that is no hello is accepted")
+		t.Fatalf("a first message that is not a hello is accepted")
 	}
 	c.stream.closed()
 }

@@ -85,7 +85,7 @@ func (w *welcome) marshal() []byte {
 
 func (w *welcome) unmarshal(b []byte) error {
 	if len(b) < welcomeSize || string(b[:8]) != welcomeMagic {
-		return fmt.Errorf("the peer at this service is no workload: its private data is %q", b)
+		return fmt.Errorf("the peer at this service is not a workload: its private data is %q", b)
 	}
 	w.addr, w.rkey, w.data = binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint32(b[16:]), binary.LittleEndian.Uint32(b[20:])
 	return nil

@@ -119,7 +119,7 @@ func CheckCall(fd int) error {
 func CheckSocket(fd int) error {
 	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
-		return fmt.Errorf("the descriptor is no socket: %w", err)
+		return fmt.Errorf("the descriptor is not a socket: %w", err)
 	}
 	if kind, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); family != unix.AF_UNIX || kind != unix.SOCK_STREAM {
 		return fmt.Errorf("the socket is of family %d and type %d, want a stream socket of the Unix family", family, kind)

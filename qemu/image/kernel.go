@@ -108,7 +108,7 @@ func KernelArch(path string) (Arch, error) {
 			return arch, nil
 		}
 	}
-	return "", fmt.Errorf("%s is no bootable kernel image", path)
+	return "", fmt.Errorf("%s is not a bootable kernel image", path)
 }
 
 var kernelPackage = regexp.MustCompile(`^linux-image-[0-9][0-9a-z.+~-]*-(amd64|arm64)$`)

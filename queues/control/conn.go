@@ -172,7 +172,7 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 // whole returns the first of several messages.
 func whole(b []byte) ([]byte, error) {
 	if len(b) < abi.MsgHeaderSize {
-		return nil, fmt.Errorf("control ring: %d bytes are no message", len(b))
+		return nil, fmt.Errorf("control ring: %d bytes are not a message", len(b))
 	}
 	var h abi.MsgHeader
 	h.Unmarshal(b)

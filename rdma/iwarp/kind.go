@@ -28,7 +28,7 @@ var Kind = transport.Kind{
 		{Name: "received", Help: "TCP segments received for functions.", Of: func(s *transport.PortStats) uint64 { return s.Received }},
 		{Name: "refused", Help: "Streams ended by a Terminate that was sent.", Of: func(s *transport.PortStats) uint64 { return s.Refused }},
 		{Name: "sent", Help: "TCP segments sent.", Of: func(s *transport.PortStats) uint64 { return s.Sent }},
-		{Name: "strange", Help: "Packets that were no whole TCP segment for the function, or had a wrong checksum.", Of: func(s *transport.PortStats) uint64 { return s.Strange }},
+		{Name: "strange", Help: "Packets that were not a whole TCP segment for the function, or had a wrong checksum.", Of: func(s *transport.PortStats) uint64 { return s.Strange }},
 		{Name: "wrong", Help: "Streams that were not iWARP, or corrupted.", Of: func(s *transport.PortStats) uint64 { return s.Wrong }},
 	},
 }

@@ -44,7 +44,7 @@ var Kind = transport.Kind{
 		{Name: "sent", Help: "Packets sent.", Of: func(s *transport.PortStats) uint64 { return s.Sent }},
 		{Name: "strange", Help: "Packets received for nobody: no such queue pair, or other addresses, partition or service than its own.", Of: func(s *transport.PortStats) uint64 { return s.Strange }},
 		{Name: "timeouts", Help: "Times that nothing was answered in time.", Of: func(s *transport.PortStats) uint64 { return s.Timeouts }},
-		{Name: "wrong", Help: "Packets received that are no RoCEv2, or have a wrong ICRC.", Of: func(s *transport.PortStats) uint64 { return s.Wrong }},
+		{Name: "wrong", Help: "Packets received that are not RoCEv2, or have a wrong ICRC.", Of: func(s *transport.PortStats) uint64 { return s.Wrong }},
 	},
 }
 

@@ -18,7 +18,7 @@ func (s *sender) checkDatagram(now vtime.Time, w *SendWR, entry []byte) (abi.WCS
 	x := &w.WQE
 	switch {
 	case x.Opcode != abi.OpSend && x.Opcode != abi.OpSendImm:
-		return abi.WCLocQPOpErr, because("opcode %d is none of a QP for datagrams", uint64(x.Opcode))
+		return abi.WCLocQPOpErr, because("opcode %d cannot be used on a QP for datagrams", uint64(x.Opcode))
 	case x.RemoteQPN > abi.GroupQPN:
 		return abi.WCLocQPOpErr, because("QP %#x is none: numbers have 24 bits", uint64(x.RemoteQPN))
 	case int(w.Length) > s.owner.Limits().MTU:
@@ -36,7 +36,7 @@ func (s *sender) checkDatagram(now vtime.Time, w *SendWR, entry []byte) (abi.WCS
 	case x.AHN == 0:
 		return abi.WCLocQPOpErr, because("its address is impossible, or leads to no QP %#x", uint64(x.RemoteQPN))
 	}
-	return abi.WCLocQPOpErr, because("address handle %#x is none of the QP's protection domain, or leads to no QP %#x", uint64(x.AHN), uint64(x.RemoteQPN))
+	return abi.WCLocQPOpErr, because("address handle %#x is not in the QP's protection domain, or does not lead to QP %#x", uint64(x.AHN), uint64(x.RemoteQPN))
 }
 
 // destination returns the destination of a datagram whose entry contains the address vector, nil if

@@ -63,7 +63,7 @@ func (s *sender) checkWR(w *SendWR, rest []byte) (abi.WCStatus, Reason) {
 	var need uint32
 	op := uint64(x.Opcode)
 	if s.typ == abi.QPTypeUC && !carries(x.Opcode) {
-		return abi.WCLocQPOpErr, because("opcode %d is none of an unreliable connection", op)
+		return abi.WCLocQPOpErr, because("opcode %d cannot be used on an unreliable connection", op)
 	}
 	switch x.Opcode {
 	case abi.OpSend, abi.OpSendImm, abi.OpSendInv, abi.OpWrite, abi.OpWriteImm:
@@ -187,11 +187,11 @@ func (w *SendWR) whyNotLocal() Reason {
 	x := &w.WQE
 	switch x.Opcode {
 	case abi.OpLocalInv:
-		return because("the key to invalidate, %#x, is no valid region or bound window of the QP's protection domain, or windows are bound to it", uint64(x.Imm))
+		return because("the key to invalidate, %#x, is not that of a valid region or bound window of the QP's protection domain, or windows are bound to it", uint64(x.Imm))
 	case abi.OpRegMR:
-		return because("key %#x is no free region of the QP's protection domain for %d bytes, or the page list, address or rights are impossible", uint64(x.RKey), w.reg.Length)
+		return because("key %#x is not that of a free region of the QP's protection domain for %d bytes, or the page list, address or rights are impossible", uint64(x.RKey), w.reg.Length)
 	}
-	return because("window %#x is none of the QP's protection domain, or bound already; or lkey %#x gives no memory to bind: %d bytes at %#x", uint64(x.RKey), uint64(w.bind.LKey), w.bind.Length, w.bind.Addr)
+	return because("window %#x is not in the QP's protection domain, or is bound already; or lkey %#x gives no memory to bind: %d bytes at %#x", uint64(x.RKey), uint64(w.bind.LKey), w.bind.Length, w.bind.Addr)
 }
 
 // complete completes finished works in order, up to the first that is not finished; in unordered

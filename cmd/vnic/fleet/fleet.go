@@ -66,7 +66,7 @@ func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
 func (f *folder) open() error {
 	b, err := os.ReadFile(f.path("fleet.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is no folder of a fleet: vnic fleet init makes one, or name it by --dir", f.dir)
+		return fmt.Errorf("%s is not a fleet's folder: make one with vnic fleet init, or name another with --dir", f.dir)
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &f.is)

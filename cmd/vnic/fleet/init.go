@@ -93,7 +93,7 @@ func (f *folder) keeps(flags *pflag.FlagSet, endpoints []string, domain, prefix 
 func (f *folder) make(endpoints []string, domain, prefix string) error {
 	if f.open() != nil {
 		if len(endpoints) == 0 {
-			return cli.Usagef("%s is no folder of a fleet yet; name etcd's members, as --endpoint https://10.1.0.1:2379", f.dir)
+			return cli.Usagef("%s is not a fleet's folder yet; name etcd's members, as --endpoint https://10.1.0.1:2379", f.dir)
 		}
 		for _, e := range endpoints {
 			if err := etcd.CheckEndpoint(e, true); err != nil {

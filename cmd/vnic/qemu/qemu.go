@@ -385,7 +385,7 @@ func (o *options) become() error {
 		case err != nil:
 			return err
 		case fi.Mode()&fs.ModeSocket == 0:
-			return fmt.Errorf("%s is no socket: something else is in the way of the attachment of guest %d", s, o.cid)
+			return fmt.Errorf("%s is not a socket, so the attachment of guest %d cannot use it; remove it, or choose another path", s, o.cid)
 		}
 	}
 	for _, p := range o.line.Ports {

@@ -102,7 +102,7 @@ func TestQEMUSaysWhatIsMissing(t *testing.T) {
 		{"come after --", []string{"-c", path, "--guest", "1001", "x", "--", "-no-reboot"}},
 		{"install it", []string{"-c", path, "--guest", "1001", "--run", "--qemu", "qemu-of-nobody"}},
 		{"start `vnic run", []string{"-c", noSocket, "--guest", "1001", "--run", "--qemu", "true"}},
-		{"is no socket", []string{"-c", inTheWay, "--guest", "1001", "--run", "--qemu", "true"}},
+		{"is not a socket", []string{"-c", inTheWay, "--guest", "1001", "--run", "--qemu", "true"}},
 		{"guest 1001 has no function pf0.vf2; it has pf0, pf0.vf1", []string{"-c", path, "--guest", "1001", "--functions", "pf0.vf2"}},
 		{"--tap pf9: guest 1001 has no such function; it has pf0, pf0.vf1", []string{"-c", path, "--guest", "1001", "--tap", "pf9=x"}},
 		{"--tap pf0: that function has no port with mode bridged", []string{"-c", path, "--guest", "1001", "--tap", "pf0=x"}},

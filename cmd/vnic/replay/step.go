@@ -113,7 +113,7 @@ func (x *run) command(ctx context.Context, name string, args []string) (err erro
 		x.o.say("%s", stepHelp)
 		return nil
 	}
-	return fmt.Errorf("%q is no command; help lists them", name)
+	return fmt.Errorf("%q is not a command; help lists them", name)
 }
 
 // count reads how many of something.

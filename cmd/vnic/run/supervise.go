@@ -545,7 +545,7 @@ func (k *resources) tryProgram(ctx context.Context, program string) error {
 	case err != nil:
 		return fmt.Errorf("%s: `run --check`: %w", program, err)
 	case json.Unmarshal(answer.Bytes(), &good) != nil || good.File != k.o.path:
-		return fmt.Errorf("%s is no vnic: its `run --check` does not say that %s is good; put a vnic in its place", program, k.o.path)
+		return fmt.Errorf("%s is not a vnic program: its `run --check` does not say that %s is good; put a vnic program in its place", program, k.o.path)
 	}
 	return nil
 }

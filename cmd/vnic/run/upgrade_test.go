@@ -48,7 +48,7 @@ func TestARefusedUpgradeLeavesTheNICRunning(t *testing.T) {
 			{[]string{"bridge: " + vnictest.Bridge, "bridge: nobridge"}, `uplink.bridge: bridge "nobridge" does not exist`},
 			{[]string{"log:", "psp: {keylog: /nowhere/keys}\nlog:"}, "psp.keylog: "},
 			{[]string{"log:", "capture: {file: /nowhere/x}\nlog:"}, "capture.file: /nowhere/x: there is no folder /nowhere"},
-			{[]string{"log:", "metrics: {listen: '192.0.2.1:9000'}\nlog:"}, "metrics.listen: 192.0.2.1 is no address of this host"},
+			{[]string{"log:", "metrics: {listen: '192.0.2.1:9000'}\nlog:"}, "metrics.listen: 192.0.2.1 is not an address of this host"},
 			// Only the worker finds these out: the check of the configuration takes no ports.
 			{[]string{"listen: " + h.CM, "listen: " + l.Hosts[1].CM}, "cm.listen: " + l.Hosts[1].CM + ": address already in use: another process listens there"},
 		} {
@@ -107,7 +107,7 @@ func TestUpgradeTriesTheProgramFirst(t *testing.T) {
 		for _, script := range []string{"exit 0", "echo '{}'", "echo '{\"file\": \"another\"}'", "yes | head -c 1000000"} {
 			replace(func(path string) error { return os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755) })
 			_, errs, code := vnictest.Run(t, "upgrade", "-s", l.Hosts[0].Control)
-			if code != 1 || !strings.Contains(errs, l.Program+" is no vnic") || !strings.Contains(errs, "continues as before") {
+			if code != 1 || !strings.Contains(errs, l.Program+" is not a vnic program") || !strings.Contains(errs, "continues as before") {
 				t.Errorf("%s: exit status %d: %s", script, code, errs)
 			}
 		}

@@ -38,8 +38,8 @@ const helloTime = 10 * time.Second
 // lingers is how long the end of a connection waits for the other end to leave.
 const lingers = 5 * time.Second
 
-// ErrStranger says that the other end is no program of perftest.
-var ErrStranger = errors.New("the other end is no program of perftest")
+// ErrStranger says that the other end is not a program of perftest.
+var ErrStranger = errors.New("the other end is not a program of perftest")
 
 // numbered is how a version begins.
 var numbered = regexp.MustCompile(`^[0-9]+\.[0-9]+`)

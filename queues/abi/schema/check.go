@@ -218,7 +218,7 @@ func (c *checker) rules(cmd *Command) {
 	for _, area := range cmd.Areas {
 		for _, name := range []string{area.Entries, area.Entry} {
 			if name != "" && field(name).Kind != U8 {
-				c.fail("command %s: %s is no log2", cmd.Name, name)
+				c.fail("command %s: %s is not a log2", cmd.Name, name)
 			}
 		}
 	}

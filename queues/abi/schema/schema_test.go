@@ -120,8 +120,8 @@ func TestCheckFindsEachMistake(t *testing.T) {
 		"no parameter":       {command(func(c *Command) { c.Needs[1] = Need{Feature: "A", Field: "X"} }), "command C: no parameter X"},
 		"no value":           {command(func(c *Command) { c.Needs[1].Values[1] = "X" }), "command C: Kind has no value X"},
 		"value of no enum":   {command(func(c *Command) { c.Needs[1].Field = "Case" }), "command C: Case has no value A\ncommand C: Case has no value B"},
-		"no log2":            {command(func(c *Command) { c.Areas[0].Entries = "Flags" }), "command C: Flags is no log2"},
-		"no log2 of entries": {command(func(c *Command) { c.Areas[0].Entry = "Of" }), "command C: Of is no log2"},
+		"no log2":            {command(func(c *Command) { c.Areas[0].Entries = "Flags" }), "command C: Flags is not a log2"},
+		"no log2 of entries": {command(func(c *Command) { c.Areas[0].Entry = "Of" }), "command C: Of is not a log2"},
 		"no status":          {command(func(c *Command) { c.Breaks[0].Status = "X" }), "command C: no status X, or no DRV-1"},
 		"no rule":            {command(func(c *Command) { c.Breaks[0].Clause = 3 }), "command C: no status OK, or no DRV-3"},
 

@@ -156,7 +156,7 @@ func (c *checker) links() {
 		for _, e := range k.Ends {
 			p := path + ".ends." + e.Host
 			if !slices.Contains(k.Endpoints, e.Host) {
-				c.add(p, fmt.Sprintf("%.100q is no endpoint of the link", e.Host), "name one of "+strings.Join(k.Endpoints, ", "))
+				c.add(p, fmt.Sprintf("%.100q is not an endpoint of the link", e.Host), "name one of "+strings.Join(k.Endpoints, ", "))
 			}
 			c.impairment(p, e.Impairment)
 		}
@@ -264,7 +264,7 @@ func (c *checker) machines() {
 		at := place{m.Tenant, m.Address}
 		switch other := taken[at]; {
 		case !t.usable(m.Address):
-			c.add(path+".address", fmt.Sprintf("%s is no address for a machine in %s, the subnet of tenant %s", m.Address, t.Subnet, t.Name), "use another one, or leave it out: the machine gets one")
+			c.add(path+".address", fmt.Sprintf("%s is not an address for a machine in %s, the subnet of tenant %s", m.Address, t.Subnet, t.Name), "use another one, or leave it out: the machine gets one")
 		case other != "":
 			c.add(path+".address", fmt.Sprintf("%s is the address of machine %s", m.Address, other), "use another one, or leave it out: the machine gets one")
 		default:
