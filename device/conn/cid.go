@@ -30,7 +30,7 @@ const (
 )
 
 // ErrNoCID means that a function cannot get a CID now.
-var ErrNoCID = errors.New("device: no connection identifier left")
+var ErrNoCID = errors.New("no connection identifier left")
 
 // ShardOf returns the shard that a packet with this CID is for.
 func ShardOf(cid uint32) int { return int(cid >> (indexBits + generationBits) & (MaxShards - 1)) }

@@ -95,7 +95,7 @@ func (b *Box) Stop() {
 }
 
 // ErrStopped is the error that callers get when the owner has stopped.
-var ErrStopped = errors.New("device: the NIC has stopped")
+var ErrStopped = errors.New("the NIC has stopped")
 
 // Do runs f on the owner's thread, and returns when f has returned and its effects were run. If the
 // owner has stopped, Do returns ErrStopped without calling f. It must not be called on the owner's

@@ -59,9 +59,9 @@ func (s Headers) Len() (n int) {
 
 // Errors of headers.
 var (
-	ErrShort   = errors.New("rdma: packet shorter than its headers")
-	ErrVersion = errors.New("rdma: unknown version of the base header")
-	ErrOpcode  = errors.New("rdma: reserved opcode")
+	ErrShort   = errors.New("ib: packet shorter than its headers")
+	ErrVersion = errors.New("ib: unknown version of the base header")
+	ErrOpcode  = errors.New("ib: reserved opcode")
 )
 
 // QPNMask keeps the 24 bits of a queue pair's number, and of other numbers of that length.

@@ -47,7 +47,7 @@ func (e *Engine) SetTap(f Tap) { e.tap = f }
 // whichever order they are opened.
 func (e *Engine) Open(cfg falcon.ConnConfig) (*Conn, error) {
 	if e.ends[cfg.LocalCID] != nil {
-		return nil, fmt.Errorf("rdma: connection %#x inside the NIC is open already", cfg.LocalCID)
+		return nil, fmt.Errorf("connection %#x inside the NIC is already open", cfg.LocalCID)
 	}
 	c := &Conn{e: e, cfg: cfg}
 	e.ends[cfg.LocalCID] = c

@@ -95,4 +95,4 @@ func (e *Engine) Fill(c *falcon.Conn, kind falcon.TxnKind, tag uint64, dst []byt
 }
 
 // errGone tells the pipe that the data of a packet is no longer available.
-var errGone = errors.New("rdma: the operation is over")
+var errGone = errors.New("the operation is over")

@@ -29,11 +29,11 @@ type Faults interface {
 
 // Reasons why memory cannot be accessed.
 var (
-	errGone     = errors.New("rdma: the region was deregistered")
-	errInjected = errors.New("rdma: memory gone, by request of the operator")
+	errGone     = errors.New("the region was deregistered")
+	errInjected = errors.New("memory made inaccessible, at the operator's request")
 )
 
-var errOverrun = errors.New("completion queue overflowed, by request of the operator")
+var errOverrun = errors.New("completion queue overflowed, at the operator's request")
 
 // UseFaults sets the failures to inject from now on; nil injects none.
 func (o *Owner) UseFaults(x Faults) { o.faults = x }

@@ -272,7 +272,7 @@ func (r *Regions) inDomain(pd *PD, key uint32) bool {
 }
 
 // errContended means that a guest kept changing the word that a masked atomic works on.
-var errContended = errors.New("rdma: the word of an atomic changes all the time")
+var errContended = errors.New("others kept changing the word of the atomic")
 
 // maskedAttempts limits how many races a masked atomic may lose. If other engines win, they make
 // progress; a guest may do so without end. A processor that does nothing but add to the word wins
