@@ -92,7 +92,7 @@ func TestInjectLinkRefuses(t *testing.T) {
 		change control.LinkChange
 		want   string
 	}{
-		{control.LinkChange{Uplink: "eth9"}, `uplink "eth9": this NIC has none of that name; name nic1`},
+		{control.LinkChange{Uplink: "eth9"}, `unknown uplink "eth9"; use nic1`},
 		{control.LinkChange{Direction: "up"}, `direction "up": write rx for what arrives, tx for what leaves, or nothing for both`},
 		{control.LinkChange{Set: []byte(`{"loss": 2}`)}, "loss: 2 is not a share of packets; use 0 to 1"},
 		{control.LinkChange{Set: []byte(`{"delay_ns": -1}`)}, "delay: -1ns is out of range; use 0s to 10s"},

@@ -90,7 +90,7 @@ func TestPortsAtRunTime(t *testing.T) {
 			{"speed=9", "speed: unknown setting of a port; use type, name, mode"},
 			{"name", `"name" is not NAME=VALUE`},
 			{"mode=direct", "missing"},
-			{port(a), "is already that of h1.pf0.vf1"},
+			{port(a), "is already used by h1.pf0.vf1"},
 		} {
 			if err := set(0, "pf0.vf2", "port", c.port); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v, want %s", c.port, err, c.want)

@@ -16,7 +16,7 @@ import (
 // control.Provider.
 func (n *NIC) Reload(ctx context.Context) (control.Reloaded, error) {
 	if n.deps.Reload == nil {
-		return control.Reloaded{}, control.BadRequest{Err: errors.New("this NIC has no configuration that could be read again")}
+		return control.Reloaded{}, control.BadRequest{Err: errors.New("this NIC has no configuration file that it could reload")}
 	}
 	if err := n.deps.Reload(ctx); err != nil {
 		return control.Reloaded{}, control.BadRequest{Err: fmt.Errorf("nothing has changed: %w", err)}
@@ -52,6 +52,6 @@ func (n *NIC) Reconfigure(is *config.Config) error {
 		changed = append(changed, "the certificates in cm.identity")
 	}
 	n.reload.was, n.reload.changed = is, append([]string{}, changed...)
-	n.log.Info("configuration read again", "changed", strings.Join(changed, "; "))
+	n.log.Info("configuration reloaded", "changed", strings.Join(changed, "; "))
 	return nil
 }

@@ -79,7 +79,7 @@ func TestAConfigurationTakesEffectAsAWholeOrNotAtAll(t *testing.T) {
 		want   string
 	}{
 		{func(c *config.Config) { c.Uplink.MTU, c.RDMA.MTU = 4000, 2048 }, "these take effect when vnic run is stopped and started: uplink.mtu, rdma.mtu"},
-		{func(c *config.Config) { c.Functions[0].VFCount = 9 }, "which PFs there are, and their vf_count"},
+		{func(c *config.Config) { c.Functions[0].VFCount = 9 }, "the list of PFs, and their vf_count"},
 		{func(c *config.Config) { c.Functions[0].VFs[1].Limits.ReadAtomic = 3 }, "h1.pf0.vf2.limits.read_atomic"},
 		{func(c *config.Config) {
 			c.Peers[0].Underlay = config.Place{AddrPort: netip.AddrPortFrom(c.Uplink.Address.Addr(), 1000)}
@@ -194,7 +194,7 @@ func TestServersAndImpairmentsChangeByAReload(t *testing.T) {
 func TestAReloadIsAskedForOrRefused(t *testing.T) {
 	w := newWorld(t)
 	n := w.nics[0]
-	if _, err := n.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "no configuration that could be read again") {
+	if _, err := n.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "no configuration file that it could reload") {
 		t.Error(err)
 	}
 	keys := filepath.Join(filepath.Dir(w.sockets[0]), "keys")

@@ -162,7 +162,7 @@ func (l *Link) checkPeer(c *Peer) error {
 	if _, name, err := ParseURI(c.Identity); err != nil {
 		return fmt.Errorf("peer %s: %w", c.Name, err)
 	} else if name != c.Name {
-		return fmt.Errorf("peer %s: identity %s is that of NIC %s", c.Name, c.Identity, name)
+		return fmt.Errorf("peer %s: %s is the identity of NIC %s", c.Name, c.Identity, name)
 	}
 	switch {
 	case c.Name == self.Name:

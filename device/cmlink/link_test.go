@@ -525,7 +525,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"peer 2 is this NIC":         {Identity: id, Peers: []Peer{{ID: 2, Name: "2"}}},
 		"listed twice":               {Identity: id, Peers: []Peer{{ID: 3, Name: "3", Addr: "127.0.0.1:1"}, {ID: 3, Name: "3", Addr: "127.0.0.1:1"}}},
 		"want address:port":          {Identity: id, Peers: []Peer{{ID: 3, Name: "3", Addr: "nowhere"}}},
-		"is that of NIC 4":           {Identity: id, Peers: []Peer{{ID: 3, Name: "3", Addr: "127.0.0.1:1", Identity: "vnic://lab/host/4"}}},
+		"is the identity of NIC 4":   {Identity: id, Peers: []Peer{{ID: 3, Name: "3", Addr: "127.0.0.1:1", Identity: "vnic://lab/host/4"}}},
 		"want vnic://":               {Identity: id, Peers: []Peer{{ID: 3, Name: "3", Addr: "127.0.0.1:1", Identity: "x"}}},
 		"this NIC none to listen on": {Identity: id, Peers: []Peer{{ID: 1, Name: "1"}}},
 		"listen tcp: address 99999":  {Identity: id, Listen: "127.0.0.1:99999"},

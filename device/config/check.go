@@ -62,7 +62,7 @@ func (m *Metrics) check(r *report) { checkHosts(r, "metrics", m.Listen, m.Hosts,
 func (w *Web) check(r *report) {
 	checkHosts(r, "web", w.Listen, w.Hosts, 9480)
 	if a := w.Listen.Addr(); a.IsValid() && !a.IsLoopback() && !w.Public {
-		r.add("web.listen", fmt.Sprintf("%s is not a loopback address, and the page asks nobody who they are", w.Listen),
+		r.add("web.listen", fmt.Sprintf("%s is not a loopback address, and the page has no authentication", w.Listen),
 			fmt.Sprintf("use 127.0.0.1:%d and reach it by ssh -L, or write web.public: true", w.Listen.Port()))
 	}
 }
@@ -70,7 +70,7 @@ func (w *Web) check(r *report) {
 // checkHosts checks the names by which an HTTP server of the NIC may be asked.
 func checkHosts(r *report, section string, listen netip.AddrPort, hosts []string, port int) {
 	if len(hosts) > 0 && !listen.IsValid() {
-		r.add(section+".listen", fmt.Sprintf("missing, and %s.hosts are listed", section), fmt.Sprintf("give the address to listen on, as 127.0.0.1:%d, or leave hosts out", port))
+		r.add(section+".listen", fmt.Sprintf("missing, but %s.hosts are listed", section), fmt.Sprintf("give the address to listen on, as 127.0.0.1:%d, or leave hosts out", port))
 	}
 	for i, h := range hosts {
 		if h == "" || strings.ContainsAny(h, ":/*[] ") {
@@ -150,10 +150,10 @@ func (c *Config) checkCM(r *report) {
 		return
 	}
 	if !c.CM.Listen.IsValid() {
-		r.add("cm.listen", "missing, and peers are listed", "give the address to listen on, as 127.0.0.1:7471")
+		r.add("cm.listen", "missing, but peers are listed", "give the address to listen on, as 127.0.0.1:7471")
 	}
 	if c.CM.Identity == "" {
-		r.add("cm.identity", "missing, and peers are listed", `name the folder that "vnic keys init" made for this host`)
+		r.add("cm.identity", "missing, but peers are listed", `name the folder that "vnic keys init" made for this host`)
 	}
 }
 
@@ -174,7 +174,7 @@ func (c *Config) checkDirectory(r *report) {
 		r.add("directory.etcd.prefix", fmt.Sprintf("%q is not a prefix of keys", e.Prefix), "write the one that vnic fleet init printed, as /vnic/lab")
 	}
 	if a := c.CM.Listen.Addr(); a.IsValid() && a.IsUnspecified() {
-		r.add("cm.listen", fmt.Sprintf("%s tells other hosts nothing, and the directory tells it to them", c.CM.Listen), "write the address at which they reach this one")
+		r.add("cm.listen", fmt.Sprintf("other hosts cannot connect to %s, which the directory would give them", c.CM.Listen), "write the address at which they reach this one")
 	}
 }
 

@@ -19,7 +19,7 @@ func (c *Config) checkFunctions(r *report) {
 		if pf.PF > maxPF {
 			r.add(path+".pf", fmt.Sprintf("%d is out of range", pf.PF), fmt.Sprintf("use 0 to %d", maxPF))
 		} else if first, dup := pfs[pf.PF]; dup {
-			r.add(path+".pf", fmt.Sprintf("%d is already functions[%d]", pf.PF, first), "describe each PF once")
+			r.add(path+".pf", fmt.Sprintf("%d is already described in functions[%d]", pf.PF, first), "describe each PF once")
 		} else {
 			pfs[pf.PF] = i
 		}
@@ -34,7 +34,7 @@ func (c *Config) checkFunctions(r *report) {
 			if vf.VF == 0 || vf.VF > maxVF {
 				r.add(p+".vf", fmt.Sprintf("%d is out of range", vf.VF), fmt.Sprintf("use 1 to %d; the PF itself is number 0", maxVF))
 			} else if first, dup := vfs[vf.VF]; dup {
-				r.add(p+".vf", fmt.Sprintf("%d is already vfs[%d]", vf.VF, first), "describe each VF once")
+				r.add(p+".vf", fmt.Sprintf("%d is already described in vfs[%d]", vf.VF, first), "describe each VF once")
 			} else {
 				vfs[vf.VF] = j
 				if int(vf.VF) > pf.VFCount {
@@ -59,11 +59,11 @@ func (c *Config) checkFunction(r *report, path string, f *Function, taken *Taken
 		r.add(path+".address", "missing", "write the function's address in its tenant, as 192.168.100.11")
 	case f.Address.IsValid():
 		if other, dup := by(taken.addresses, tenantAddr{f.Tenant, f.Address}, path); dup {
-			r.inUse(path+".address", fmt.Sprintf("%s in tenant %d is already that of %s", f.Address, f.Tenant, other), "give each function of a tenant its own address")
+			r.inUse(path+".address", fmt.Sprintf("%s in tenant %d is already used by %s", f.Address, f.Tenant, other), "give each function of a tenant its own address")
 		}
 	}
 	if other, dup := by(taken.macs, f.MAC, path); dup {
-		r.inUse(path+".mac", fmt.Sprintf("%s is already that of %s", r.value(path+".mac", f.MAC), other), "give each function a MAC of its own")
+		r.inUse(path+".mac", fmt.Sprintf("%s is already used by %s", r.value(path+".mac", f.MAC), other), "give each function a MAC of its own")
 	}
 	if f.Transport != "" {
 		checkTransport(r, path+".transport", f.Transport)
@@ -113,7 +113,7 @@ func (c *Config) checkLeast(r *report, path string, limit *Credits, sharers int)
 		}
 		switch l := *least.each()[i].value; {
 		case value < l:
-			r.add(key, fmt.Sprintf("%s is less than one packet of %d bytes needs, so work would wait for ever", r.value(key, value), c.RDMA.MTU), fmt.Sprintf("use %d or more, or leave it out", l))
+			r.add(key, fmt.Sprintf("%s is less than one packet of %d bytes needs, so work would wait forever", r.value(key, value), c.RDMA.MTU), fmt.Sprintf("use %d or more, or leave it out", l))
 		case uint64(value) < uint64(l)*uint64(sharers):
 			r.add(key, fmt.Sprintf("%s is less than one packet of %d bytes needs on each of %d shards", r.value(key, value), c.RDMA.MTU, sharers), fmt.Sprintf("use %d or more, lower nic.shards, or leave it out", l*uint32(sharers)))
 		}
@@ -160,7 +160,7 @@ func (c *Config) shortages(guarantees []Credits) (list []shortage) {
 		has, need := uint64(*h.value), uint64(*least.each()[i].value)
 		switch {
 		case sum > has:
-			list = append(list, shortage{h.key, fmt.Sprintf("%d are guaranteed to functions, of %d that there are", sum, has), "raise it or lower the functions' guarantee." + h.key})
+			list = append(list, shortage{h.key, fmt.Sprintf("%d are guaranteed to functions, but there are only %d", sum, has), "raise it or lower the functions' guarantee." + h.key})
 		case poorest < need && has-sum+poorest < need:
 			list = append(list, shortage{
 				h.key, fmt.Sprintf("guarantees leave %d of %d to a function that has none", has-sum, has),
@@ -185,7 +185,7 @@ func (c *Config) checkGuest(r *report, path string, g *Guest) {
 		return
 	}
 	if (g.CID == 0) == (g.Unix == "") {
-		r.add(path, "names neither or both of cid and unix", "write {cid: 3} or {unix: name}")
+		r.add(path, "must name either cid or unix", "write {cid: 3} or {unix: name}")
 		return
 	}
 	for i := range c.Attach {
@@ -210,9 +210,9 @@ func checkService(r *report, path string, f *Function) {
 	case f.Service != ServiceEcho && f.Service != ServiceMemory && f.Service != ServicePattern:
 		r.add(path+".service", fmt.Sprintf("%q is not a service", f.Service), "write echo, memory or pattern")
 	case f.Guest != nil:
-		r.add(path+".service", "the function has a guest, too", "leave one of guest and service out")
+		r.add(path+".service", "the function also has a guest", "leave out guest or service")
 	case !f.Address.IsValid():
-		r.add(path+".service", "the function has no address", "give it tenant and address, for those who connect to it")
+		r.add(path+".service", "the function has no address", "give it a tenant and an address to which others connect")
 	}
 }
 
@@ -280,13 +280,13 @@ func (c *Config) checkPeers(r *report, place func(i int) string) {
 		} else if p.Name == c.CM.Name {
 			r.add(path, fmt.Sprintf("NIC %s is this NIC itself (cm.name)", p.Name), "list only other NICs, each with a name of its own")
 		} else if first, dup := names[p.Name]; dup {
-			r.add(path, fmt.Sprintf("NIC %s is already %s", p.Name, place(first)), "describe each peer once")
+			r.add(path, fmt.Sprintf("NIC %s is already described in %s", p.Name, place(first)), "describe each peer once")
 		} else {
 			names[p.Name] = i
 		}
 		if c.Uplink.checkPeer(r, path+".underlay", p.Underlay) {
 			if first, dup := underlays[p.Underlay]; dup && !p.Underlay.Anywhere() {
-				r.add(path+".underlay", fmt.Sprintf("%s is already %s", p.Underlay, place(first)), "each NIC has its own underlay address")
+				r.add(path+".underlay", fmt.Sprintf("%s is already used by %s", p.Underlay, place(first)), "give each NIC its own underlay address")
 			} else {
 				underlays[p.Underlay] = i
 			}
@@ -296,7 +296,7 @@ func (c *Config) checkPeers(r *report, place func(i int) string) {
 		} else if _, name, err := cmlink.ParseURI(p.Identity); err != nil {
 			r.add(path+".identity", fmt.Sprintf("%q is not an identity", p.Identity), fmt.Sprintf("write the URI in the peer's certificate, as vnic://lab/host/%s", cmp.Or(p.Name, "NAME")))
 		} else if name != p.Name {
-			r.add(path+".identity", fmt.Sprintf("%q is that of NIC %s, the peer is %s", p.Identity, name, p.Name), "correct one of the two")
+			r.add(path+".identity", fmt.Sprintf("%q is the identity of NIC %s, but the peer is %s", p.Identity, name, p.Name), "correct one of the two")
 		}
 		c.checkPeerTenants(r, path, p, owners)
 		for _, t := range p.Tenants {
@@ -342,7 +342,7 @@ func (c *Config) checkPeerTenants(r *report, path string, p *Peer, owners map[te
 		}
 		key := tenantAddr{f.Tenant, f.Address}
 		if first, dup := owners[key]; dup {
-			r.add(q+".address", fmt.Sprintf("%s in tenant %d is already %s", f.Address, f.Tenant, first), "an address of a tenant has one owner")
+			r.add(q+".address", fmt.Sprintf("%s in tenant %d is already used by %s", f.Address, f.Tenant, first), "an address of a tenant has one owner")
 		} else {
 			owners[key] = q
 		}

@@ -59,7 +59,7 @@ func (f *Falcon) check(r *report) {
 	for i, v := range []int{p.RUE.Threshold1, p.RUE.Threshold2, p.RUE.Threshold3} {
 		key := fmt.Sprintf("falcon.rue.threshold%d", i+1)
 		if v < least || v > p.RUE.Size {
-			r.add(key, fmt.Sprintf("%s is not between %d, the threshold before it, and size, %d", r.value(key, v), least, p.RUE.Size), "write three that rise, from 0 to size")
+			r.add(key, fmt.Sprintf("%s is not between %d, the threshold before it, and size, %d", r.value(key, v), least, p.RUE.Size), "write three rising numbers, from 0 to size")
 			return
 		}
 		least = v

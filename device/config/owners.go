@@ -44,7 +44,7 @@ func (o *Owners) Refuses(peer string, tenant uint32, a netip.Addr) (why string) 
 	}
 	if a.Is6() && a.IsLinkLocalUnicast() {
 		if nic := o.nicOf(a); nic != "" && nic != peer {
-			return "the MAC in it is that of a function of NIC " + nic
+			return "the MAC in it belongs to a function of NIC " + nic
 		}
 		return ""
 	}

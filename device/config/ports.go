@@ -85,7 +85,7 @@ func (c *Config) checkTAP(r *report, who string, f *Function, taken *Taken) {
 	if p.Name == "" {
 		r.add(path+".name", "missing", "name the TAP device to make, as vp1")
 	} else if other, dup := by(taken.names, p.Name, who); dup {
-		r.inUse(path+".name", fmt.Sprintf("%q is already that of %s", p.Name, other), "give each device its own name")
+		r.inUse(path+".name", fmt.Sprintf("%q is already used by %s", p.Name, other), "give each device its own name")
 	} else {
 		checkIfName(r, path+".name", p.Name)
 	}
@@ -112,7 +112,7 @@ func (c *Config) checkTAP(r *report, who string, f *Function, taken *Taken) {
 		r.add(path+".mac", fmt.Sprintf("%s is the function's own", p.MAC), "use another, or leave it out: a bridge delivers nothing to a guest whose MAC its port has")
 	case p.Mode == PortBridged:
 		if other, dup := by(taken.macs, p.MAC, who); dup {
-			r.inUse(path+".mac", fmt.Sprintf("%s is already that of %s", r.value(path+".mac", p.MAC), other), "give each port a MAC of its own")
+			r.inUse(path+".mac", fmt.Sprintf("%s is already used by %s", r.value(path+".mac", p.MAC), other), "give each port a MAC of its own")
 		}
 	}
 }
@@ -127,10 +127,10 @@ func (p *Port) checkVhostUser(r *report, who string, taken *Taken) {
 	case len(p.Socket) > maxSocketPath:
 		r.add(path+".socket", fmt.Sprintf("%q has %d bytes, a socket's path may have %d", p.Socket, len(p.Socket), maxSocketPath), "choose a shorter folder")
 	case dup:
-		r.inUse(path+".socket", fmt.Sprintf("%q is already that of %s", p.Socket, other), "give each port its own")
+		r.inUse(path+".socket", fmt.Sprintf("%q is already used by %s", p.Socket, other), "give each port its own")
 	}
 	if other, dup := by(taken.names, p.Name, who); dup {
-		r.inUse(path+".name", fmt.Sprintf("%s is already that of %s", r.value(path+".name", strconv.Quote(p.Name)), other), "give each port its own name")
+		r.inUse(path+".name", fmt.Sprintf("%s is already used by %s", r.value(path+".name", strconv.Quote(p.Name)), other), "give each port its own name")
 	}
 	if p.Queues < 1 || p.Queues > MaxPortQueues {
 		r.add(path+".queues", fmt.Sprintf("%d is out of range", p.Queues), fmt.Sprintf("use 1 to %d pairs", MaxPortQueues))
@@ -158,7 +158,7 @@ func (c *Config) checkPortAddresses(r *report, who string, f *Function, taken *T
 			other, dup = who, true
 		}
 		if dup {
-			r.inUse(q, fmt.Sprintf("%s in tenant %d is already that of %s", a, f.Tenant, other), "give each function of a tenant its own addresses, each once")
+			r.inUse(q, fmt.Sprintf("%s in tenant %d is already used by %s", a, f.Tenant, other), "give each function of a tenant its own addresses, each once")
 		}
 	}
 	if n := len(f.Port.Addresses); n > maxPortAddresses {
@@ -177,7 +177,7 @@ func (c *Config) checkSubnets(r *report, who string, f *Function) {
 	}
 	for _, a := range f.Addresses() {
 		if !c.Tenants[i].contains(a) {
-			r.add(fmt.Sprintf("tenants[%d].subnets", i), fmt.Sprintf("none holds %s, an address of %s", a, who), fmt.Sprintf("add its network, as %s", defaultSubnet(a)))
+			r.add(fmt.Sprintf("tenants[%d].subnets", i), fmt.Sprintf("none contains %s, an address of %s", a, who), fmt.Sprintf("add its network, as %s", defaultSubnet(a)))
 		}
 	}
 }

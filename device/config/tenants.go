@@ -110,7 +110,7 @@ func (c *Config) checkTenants(r *report) {
 		case t.Tenant == 0:
 			r.add(path+".tenant", "missing or 0", "name the tenant, 1 or above")
 		case dup:
-			r.add(path+".tenant", fmt.Sprintf("%d is already tenants[%d]", t.Tenant, first), "describe each tenant once")
+			r.add(path+".tenant", fmt.Sprintf("%d is already described in tenants[%d]", t.Tenant, first), "describe each tenant once")
 		}
 		seen[t.Tenant] = i
 		c.checkTenant(r, path, t, networks.Of(t.Tenant))
@@ -124,7 +124,7 @@ func (c *Config) checkTenant(r *report, path string, t *Tenant, whole Tenant) {
 		case p.Bits() < 8 || p.Addr().IsMulticast() || p.Addr().IsLinkLocalUnicast():
 			r.add(q, fmt.Sprintf("%s cannot be a tenant's subnet", p), "write it as 192.168.100.0/24 or fd00:100::/64")
 		case p != p.Masked():
-			r.add(q, fmt.Sprintf("%s has bits behind its length", p), fmt.Sprintf("write %s", p.Masked()))
+			r.add(q, fmt.Sprintf("%s has bits set after its prefix length", p), fmt.Sprintf("write %s", p.Masked()))
 		}
 		for j, o := range t.Subnets[:i] {
 			if o.Overlaps(p) {
@@ -147,7 +147,7 @@ func (c *Config) checkTenant(r *report, path string, t *Tenant, whole Tenant) {
 		q := fmt.Sprintf("%s.routes[%d]", path, i)
 		switch {
 		case !a.Prefix.IsValid() || a.Prefix != a.Prefix.Masked():
-			r.add(q+".prefix", "missing, or has bits behind its length", "write it as 10.1.0.0/16")
+			r.add(q+".prefix", "missing, or has bits set after its prefix length", "write it as 10.1.0.0/16")
 		case !usable(a.Via) || a.Via.Is4() != a.Prefix.Addr().Is4():
 			r.add(q+".via", "missing, or not an address of the prefix's IP version", "name an address of the function that leads there, as 192.168.100.11")
 		}

@@ -271,7 +271,7 @@ func (u *Uplink) checkNeighbours(r *report) {
 		case !n.Address.IsValid():
 			r.add(path+".address", "missing", "write a peer's uplink.address without the prefix length, or the gateway's")
 		case u.Address.IsValid() && (!u.Address.Contains(n.Address) || n.Address == u.Address.Addr() || !usable(n.Address)):
-			r.add(path+".address", fmt.Sprintf("%s is not another address of %s", n.Address, u.Address.Masked()), "list peers and the gateway of the uplink's own network")
+			r.add(path+".address", fmt.Sprintf("%s is not the address of another host in %s", n.Address, u.Address.Masked()), "list peers and the gateway of the uplink's own network")
 		case seen[n.Address]:
 			r.add(path+".address", fmt.Sprintf("%s is listed twice", n.Address), "remove one")
 		}

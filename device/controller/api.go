@@ -69,7 +69,7 @@ type API struct {
 func NewAPI(c Config) *API { return &API{c: c} }
 
 // OtherMode is the note about a peer whose psp.mode is another one.
-const OtherMode = "seals in another psp.mode"
+const OtherMode = "seals with another psp.mode"
 
 // NIC describes the device.
 func (a *API) NIC(context.Context) (control.NIC, error) {

@@ -165,8 +165,8 @@ func TestAShardsNoteAboutAPeerComesFirst(t *testing.T) {
 		{nil, nil, nil, ""},
 		{nil, nil, notes{1: "waits"}, "waits"},
 		{[]string{"3"}, nil, notes{1: "waits"}, "waits"},
-		{[]string{"2"}, nil, notes{1: "waits"}, "seals in another psp.mode"},
-		{nil, []string{"3", "2"}, nil, "seals in another psp.mode"},
+		{[]string{"2"}, nil, notes{1: "waits"}, "seals with another psp.mode"},
+		{nil, []string{"3", "2"}, nil, "seals with another psp.mode"},
 	} {
 		api := asked(runCore(t), &told{other: c.a, uplink: part}, &told{other: c.b, uplink: part})
 		api.c.Links = c.links

@@ -45,7 +45,7 @@ func (p *Peers) follow(now vtime.Time, list []config.Peer) (left map[string]erro
 		c := list[i]
 		c.Complete()
 		if i := slices.IndexFunc(all[:own], func(o config.Peer) bool { return o.Name == c.Name }); i >= 0 {
-			left[c.Name] = fmt.Errorf("peers of this NIC has %s; that counts", c.Name)
+			left[c.Name] = fmt.Errorf("`peers` in this NIC's configuration names %s, which takes precedence", c.Name)
 			continue
 		}
 		if err := p.Check([]config.Peer{c}); err != nil { // each alone: else one would keep all out

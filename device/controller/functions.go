@@ -111,7 +111,7 @@ func (k *Core) announce(now vtime.Time) {
 		err = errors.Join(err, k.Manager.CM.SetPorts(k.plain.addresses()))
 	}
 	if err != nil {
-		k.cfg.Log(now, slog.LevelError, "functions or ports not told to peers", "err", err)
+		k.cfg.Log(now, slog.LevelError, "functions or ports not announced to peers", "err", err)
 	}
 }
 

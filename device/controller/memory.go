@@ -104,7 +104,7 @@ func (m *GuestMemory) Is(s *guest.Session, bytes uint64) (warning string) {
 		return ""
 	}
 	m.max = need
-	return fmt.Sprintf("%s allows %d MiB, the guests' memory and the NIC's own are %d MiB: the kernel may kill the NIC when it touches guest memory first; "+
+	return fmt.Sprintf("%s allows %d MiB, but the guests' memory and the NIC's own are %d MiB: the kernel may kill the NIC when it touches guest memory first; "+
 		"raise MemoryMax, or give QEMU prealloc=on for its memory (docs/operations.md)", m.Limit.file, m.Limit.bytes>>20, need>>20)
 }
 

@@ -79,7 +79,7 @@ func (k *Core) take(now vtime.Time, peer cm.PeerID, n *peerNews) {
 		switch t, _ := cm.PeekType(n.msg); t {
 		case cm.TypeHello:
 		case cm.TypeBYE:
-			k.cfg.Log(now, slog.LevelInfo, "a peer has this NIC as a peer no more", "peer", k.Manager.Name(peer))
+			k.cfg.Log(now, slog.LevelInfo, "a peer no longer has this NIC as its peer", "peer", k.Manager.Name(peer))
 		default:
 			return
 		}

@@ -91,9 +91,9 @@ func TestAPeerWithoutFunctionsIsExplained(t *testing.T) {
 		says []cm.Endpoint
 		want string
 	}{
-		"the peer has none there":   {[]uint32{7}, nil, "tells of no function in the tenants that are shared with it, [7]"},
+		"the peer has none there":   {[]uint32{7}, nil, "announces no function in the tenants that are shared with it, [7]"},
 		"the tenant is not shared":  {[]uint32{7}, []cm.Endpoint{{Tenant: 9, Function: 2 << 16, GID: [16]byte{1}}}, "of tenant 9: the tenant is not shared with it (peers[].tenants)"},
-		"this NIC has none there":   {[]uint32{9}, []cm.Endpoint{{Tenant: 9, Function: 2 << 16, GID: [16]byte{1}}}, "is told of no function: none of this NIC is enabled in the tenants that are shared with it, [9]"},
+		"this NIC has none there":   {[]uint32{9}, []cm.Endpoint{{Tenant: 9, Function: 2 << 16, GID: [16]byte{1}}}, "learns of no function of this NIC: none is enabled in the tenants that are shared with it, [9]"},
 		"there are some, both ways": {[]uint32{7}, []cm.Endpoint{{Tenant: 7, Function: 2 << 16, GID: [16]byte{1}}}, ""},
 	} {
 		n := newNIC(t, func(c *config.Config) { c.Peers[0].Tenants = tc.ours })

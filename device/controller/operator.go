@@ -55,7 +55,7 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	)
 	if stopped == nil {
 		if err := a.c.Settings.Note(id, &c, &is); err != nil {
-			a.c.Log.Warn("what was set of functions is lost when the NIC starts again", "err", err)
+			a.c.Log.Warn("changed settings of functions could not be saved and are lost when the NIC restarts", "err", err)
 		}
 	}
 	if failed != nil {
@@ -91,7 +91,7 @@ func (a *API) ChangePeer(ctx context.Context, c control.PeerChange) (list []cont
 		return nil, control.BadRequest{Err: err}
 	}
 	if err := a.c.PeerMemory.Note(c.Name, is); err != nil {
-		a.c.Log.Warn("what was set of peers is lost when the NIC starts again", "err", err)
+		a.c.Log.Warn("changed settings of peers could not be saved and are lost when the NIC restarts", "err", err)
 	}
 	return a.Peers(ctx)
 }
@@ -138,7 +138,7 @@ func (a *API) InjectLink(_ context.Context, c control.LinkChange) (u control.Upl
 	stopped := a.c.Shards.Each(func(v View, _ vtime.Time) {
 		part := v.Uplink.Describe()
 		if err == nil && c.Uplink != "" && c.Uplink != part.Name {
-			err = control.BadRequest{Err: fmt.Errorf("uplink %q: this NIC has none of that name; name %s", c.Uplink, part.Name)}
+			err = control.BadRequest{Err: fmt.Errorf("unknown uplink %q; use %s", c.Uplink, part.Name)}
 		}
 		if err != nil {
 			return

@@ -90,7 +90,7 @@ func TestAChangeOfTheLinkReachesEveryShard(t *testing.T) {
 		change control.LinkChange
 		want   string
 	}{
-		{control.LinkChange{Uplink: "vnic2", Clear: true}, `uplink "vnic2": this NIC has none of that name; name vnic1`},
+		{control.LinkChange{Uplink: "vnic2", Clear: true}, `unknown uplink "vnic2"; use vnic1`},
 		{control.LinkChange{Direction: "up", Clear: true}, `direction "up"`},
 		{control.LinkChange{Set: json.RawMessage(`{"los": 1}`)}, "los"},
 		{control.LinkChange{Set: json.RawMessage(`{"loss": 2}`)}, "loss"},

@@ -160,7 +160,7 @@ func (k *Core) pathKnown(now vtime.Time, peer *Peer) {
 	k.all(func(to Orders, _ vtime.Time) { to.LimitPath(id, data) })
 	k.portsChanged(now, peer.ID)
 	if mtu < most {
-		k.cfg.Log(now, slog.LevelWarn, "the network carries shorter packets to a peer than uplink.mtu says: plain IP and connections keep to that",
+		k.cfg.Log(now, slog.LevelWarn, "the network carries shorter packets to a peer than uplink.mtu says: plain IP and connections use the shorter size",
 			"peer", peer.Name, "mtu", mtu, "uplink.mtu", most)
 	} else {
 		k.cfg.Log(now, slog.LevelInfo, "the network carries packets of uplink.mtu to a peer again", "peer", peer.Name, "mtu", mtu)

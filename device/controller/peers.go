@@ -81,7 +81,7 @@ func (p *Peers) Find(name string) *Peer { return p.byName[name] }
 func (p *Peers) Add(now vtime.Time, c config.Peer) error {
 	c.Complete()
 	if p.byName[c.Name] != nil {
-		return fmt.Errorf("peer %s is there already; change it (vnic peer set), or remove it first", c.Name)
+		return fmt.Errorf("peer %s exists already; change it (vnic peer set), or remove it first", c.Name)
 	}
 	return p.Set(now, append(slices.Clone(p.list), c))
 }
@@ -123,7 +123,7 @@ func (p *Peers) names() (list []string) {
 // operate carries out an operator's change.
 func (p *Peers) operate(now vtime.Time, c *control.PeerChange) error {
 	if c.Name == "" {
-		return errors.New("which peer? give its name, which is that in its certificate")
+		return errors.New("the peer's name is missing; give the name in its certificate")
 	}
 	switch c.Action {
 	case "add":
@@ -234,7 +234,7 @@ func (p *Peers) set(now vtime.Time, list []config.Peer) {
 			err = p.change(now, peer, c)
 		}
 		if err != nil { // Check knows the same limits
-			k.cfg.Log(now, slog.LevelError, "peer not taken over", "peer", c.Name, "err", err)
+			k.cfg.Log(now, slog.LevelError, "peer not added or changed", "peer", c.Name, "err", err)
 		}
 	}
 	if regranted {

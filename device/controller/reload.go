@@ -77,7 +77,7 @@ func (r *Reload) compareFunctions(was, is *config.Config) {
 		after[is.Functions[i].PF] = is.Functions[i].VFCount
 	}
 	if !maps.Equal(before, after) {
-		r.Fixed = append(r.Fixed, "functions[] (which PFs there are, and their vf_count)")
+		r.Fixed = append(r.Fixed, "functions[] (the list of PFs, and their vf_count)")
 		return
 	}
 	host := is.NIC.Host

@@ -75,9 +75,9 @@ func (k *Core) note(p *cm.PeerInfo) string {
 	case p.Ports.Count > 0:
 		return "does not get " + p.Ports.String()
 	case p.Offers == 0:
-		return fmt.Sprintf("tells of no function in the tenants that are shared with it, %v: see its functions, and its peers[] for this NIC", p.Tenants)
+		return fmt.Sprintf("announces no function in the tenants that are shared with it, %v: see its functions, and the entry for this NIC in its peers[]", p.Tenants)
 	case p.Told == 0:
-		return fmt.Sprintf("is told of no function: none of this NIC is enabled in the tenants that are shared with it, %v", p.Tenants)
+		return fmt.Sprintf("learns of no function of this NIC: none is enabled in the tenants that are shared with it, %v", p.Tenants)
 	case k.pathMTU(p.ID) < k.cfg.NIC.Uplink.MTU:
 		return fmt.Sprintf("the network carries packets of %d bytes to it, uplink.mtu is %d", k.pathMTU(p.ID), k.cfg.NIC.Uplink.MTU)
 	}
@@ -178,5 +178,5 @@ func placeOf(at netip.AddrPort) string {
 	if p := (config.Place{AddrPort: at}); !p.Anywhere() {
 		return p.String()
 	}
-	return "not heard of yet"
+	return "not heard from yet"
 }

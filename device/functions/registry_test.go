@@ -319,7 +319,7 @@ func TestNoTwoPortsHaveOneName(t *testing.T) {
 	}
 	wantStatus(t, "first", r.make(id(0, 3), tap(id(0, 3), "a")), abi.StatusOK, "")
 	wantStatus(t, "itself", r.make(id(0, 3), tap(id(0, 3), "a")), abi.StatusOK, "")
-	wantStatus(t, "second", r.make(id(0, 4), tap(id(0, 4), "a")), abi.StatusAddressInUse, `port.name: "vp1" is already that of h1.pf0.vf3`)
+	wantStatus(t, "second", r.make(id(0, 4), tap(id(0, 4), "a")), abi.StatusAddressInUse, `port.name: "vp1" is already used by h1.pf0.vf3`)
 	wantStatus(t, "elsewhere", r.make(id(0, 4), tap(id(0, 4), "b")), abi.StatusAddressInUse, "vp1")
 	wantStatus(t, "has none any more", r.make(id(0, 3), func(_, to *config.Function) error { to.Port = nil; return nil }), abi.StatusOK, "")
 	wantStatus(t, "free now", r.make(id(0, 4), tap(id(0, 4), "a")), abi.StatusOK, "")

@@ -229,7 +229,7 @@ func testGIDsOfTheConfiguration(t *testing.T) {
 	var refused error
 	v.cores[0].Operate(v.function(0, 3).ID, &control.FunctionChange{Set: map[string]string{"address": listed}}, func(err error) { refused = err })
 	v.idle(1e6)
-	if refused == nil || !strings.Contains(refused.Error(), listed+" in tenant 7 is already that of h1.pf0.vf1") {
+	if refused == nil || !strings.Contains(refused.Error(), listed+" in tenant 7 is already used by h1.pf0.vf1") {
 		t.Errorf("another function is set to it: %v", refused)
 	}
 	add("without trust, one that is not listed", a, 1, "192.168.100.99", abi.StatusDenied)

@@ -30,7 +30,7 @@ type peer struct {
 // nic` shows the note after the last packet.
 const otherModeEvery = 60_000_000_000
 
-// sealsOtherwise records that a peer, which is authenticated by its key, seals in another psp.mode
+// sealsOtherwise records that a peer, which is authenticated by its key, seals with another psp.mode
 // than ours.
 func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
 	if p == nil {
@@ -38,7 +38,7 @@ func (p *peer) sealsOtherwise(now falcon.Time, log *loglimit.Log, ours string) {
 	}
 	if p.otherMode == 0 || now-p.otherModeTold >= otherModeEvery {
 		p.otherModeTold = now
-		log.Line(now, slog.LevelWarn, "a peer seals in another psp.mode: set it to the same on all NICs", "peer", p.name, "ours", ours)
+		log.Line(now, slog.LevelWarn, "a peer seals with another psp.mode: set it to the same on all NICs", "peer", p.name, "ours", ours)
 	}
 	p.otherMode = now
 }

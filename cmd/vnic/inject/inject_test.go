@@ -43,12 +43,12 @@ func TestInjectImpairsALink(t *testing.T) {
 			t.Errorf("exit status %d\n%s", code, text)
 		}
 		for want, args := range map[string][]string{
-			"nothing to change: name a value, as --loss 1%, or --clear":    {"--dir", "tx"},
-			`--loss: "2" is not a share of packets; write 0% to 100%`:      {"--loss", "2"},
-			`--delay "soon": write a time with its unit, as 10ms`:          {"--delay", "soon"},
-			`uplink "eth0": this NIC has none of that name; name vnic-up1`: {"eth0", "--down"},
-			`direction "out": write rx for what arrives`:                   {"--dir", "out", "--down"},
-			"rate: 5 bits per second is too little":                        {"--rate", "5"},
+			"nothing to change: name a value, as --loss 1%, or --clear": {"--dir", "tx"},
+			`--loss: "2" is not a share of packets; write 0% to 100%`:   {"--loss", "2"},
+			`--delay "soon": write a time with its unit, as 10ms`:       {"--delay", "soon"},
+			`unknown uplink "eth0"; use vnic-up1`:                       {"eth0", "--down"},
+			`direction "out": write rx for what arrives`:                {"--dir", "out", "--down"},
+			"rate: 5 bits per second is too little":                     {"--rate", "5"},
 		} {
 			if _, stderr, code := inject(args...); code == 0 || !strings.Contains(stderr, want) {
 				t.Errorf("%v: exit status %d, %q, want %q", args, code, stderr, want)

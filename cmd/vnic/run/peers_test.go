@@ -43,7 +43,7 @@ func TestPeersThatDoNotFit(t *testing.T) {
 					return err
 				}
 				log, err := os.ReadFile(l.Hosts[i].Log)
-				if n.Peers[0].Note == "seals in another psp.mode" && strings.Contains(string(log), "a peer seals in another psp.mode") {
+				if n.Peers[0].Note == "seals with another psp.mode" && strings.Contains(string(log), "a peer seals with another psp.mode") {
 					return err
 				}
 			}
@@ -125,7 +125,7 @@ func TestPeersAreChangedByCommand(t *testing.T) {
 			peer(add...)
 			l.Joined()
 		}
-		if _, errs, code := vnictest.Run(t, append(append([]string{"peer"}, add...), "-s", l.Hosts[0].Control)...); code == 0 || !strings.Contains(errs, "peer 2 is there already") {
+		if _, errs, code := vnictest.Run(t, append(append([]string{"peer"}, add...), "-s", l.Hosts[0].Control)...); code == 0 || !strings.Contains(errs, "peer 2 exists already") {
 			t.Errorf("exit status %d: %s", code, errs)
 		}
 		l.Works()

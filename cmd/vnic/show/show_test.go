@@ -125,7 +125,7 @@ func TestShowAnswersOfARunningNIC(t *testing.T) {
 			{[]string{"disable", "pf0.vf4"}, `h1\.pf0\.vf4 +DISABLED`, 0},
 			{[]string{"enable", "pf0", "vf", "4"}, `h1\.pf0\.vf4 +RESET`, 0},
 			{[]string{"reset", "pf0.vf4"}, `resets 1`, 0},
-			{[]string{"set", "pf0.vf4", "address", "192.168.100.11"}, `h1\.pf0\.vf4\.address: 192\.168\.100\.11 in tenant 100 is already that of h1\.pf0\.vf1; give each`, 1},
+			{[]string{"set", "pf0.vf4", "address", "192.168.100.11"}, `h1\.pf0\.vf4\.address: 192\.168\.100\.11 in tenant 100 is already used by h1\.pf0\.vf1; give each`, 1},
 			{[]string{"set", "pf0.vf4", "mac"}, `mac has no value`, cli.ExitUsage},
 			{[]string{"enable", "pf0.vf5"}, `VFs of pf0 go up to 4 \(its vf_count\)`, 1},
 			{[]string{"show", "pf9"}, `function pf9: the NIC has no such function`, 1},
