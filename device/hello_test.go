@@ -166,7 +166,7 @@ func TestAHelloAttachesTheDriverOrFreesTheFunction(t *testing.T) {
 		}, func(_ *testing.T, _ *helloConn, d *rawClient) {
 			d.send(abi.AppendStruct(nil, 1, &abi.Hello{Major: abi.VersionMajor, Function: anothers}))
 		}, []string{"guest refused: denied: function h1.pf0.vf3 is not assigned"}},
-		{"it made room for others", ours, func(c *helloConn, s *guest.Sessions) {
+		{"it was closed to make room for others", ours, func(c *helloConn, s *guest.Sessions) {
 			c.attached = func() { s.Start(silent{}, guest.Key{Attachment: "test"}, 1, func() {}) }
 		}, func(_ *testing.T, _ *helloConn, d *rawClient) {
 			d.send(abi.AppendStruct(nil, 1, &abi.Hello{Major: abi.VersionMajor, Function: ours}))

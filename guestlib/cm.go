@@ -379,7 +379,7 @@ func (r *ConnectRequest) refuse() {
 func (r *ConnectRequest) Accept(ctx context.Context, qp *QP, priv []byte) error {
 	d := r.dev
 	if qp.pd.admin != r.admin {
-		return fmt.Errorf("accept of a request or with a QP of before a reset: %w", ErrClosed)
+		return fmt.Errorf("accept of a request, or with a QP, from before a reset: %w", ErrClosed)
 	}
 	c, err := qp.begin()
 	if err != nil {

@@ -235,7 +235,7 @@ func (c *CQ) Resize(ctx context.Context, entries int) error {
 	defer c.resizing.Unlock()
 	c.mu.Lock()
 	if err = c.err; err == nil && c.old != nil && c.old.filled() {
-		err = fmt.Errorf("CQ %d: %w: completions of before the last Resize were not polled", c.cqn, ErrBusy)
+		err = fmt.Errorf("CQ %d: %w: completions from before the last Resize were not polled", c.cqn, ErrBusy)
 	}
 	c.mu.Unlock()
 	if err == nil {

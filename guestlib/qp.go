@@ -83,7 +83,7 @@ func (c *QPConfig) defaults(d *Device, a *admin) error {
 		return invalid("QP with a CQ of another device")
 	}
 	if c.SendCQ.admin != a || c.RecvCQ.admin != a {
-		return fmt.Errorf("QP with a CQ of before a reset: %w", ErrClosed)
+		return fmt.Errorf("QP with a CQ from before a reset: %w", ErrClosed)
 	}
 	for _, v := range []struct {
 		v   *int

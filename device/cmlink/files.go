@@ -141,7 +141,7 @@ func loadAuthority(certPath, keyPath string) (*x509.Certificate, *ecdsa.PrivateK
 		return nil, nil, fmt.Errorf("%s and %s are not a pair of certificate and key (%w)", certPath, filepath.Base(keyPath), err)
 	}
 	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
-		return nil, nil, fmt.Errorf("%s has expired on %s, and what it signs would be refused: make a new authority in another folder (`vnic keys init`), and give each NIC its files of there",
+		return nil, nil, fmt.Errorf("%s has expired on %s, and what it signs would be refused: make a new authority in another folder (`vnic keys init`), and give each NIC its files from there",
 			certPath, pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)

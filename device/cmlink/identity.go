@@ -149,7 +149,7 @@ func (id *Identity) remedy() string {
 	case id.ca == nil:
 		return fmt.Sprintf("the ca.pem beside it is of another authority: copy ca.pem, host-%[1]s.pem and host-%[1]s.key from one folder of `vnic keys`; if the authority was replaced there, renew this identity first (`vnic keys renew %[1]s`)", id.Name)
 	case now.After(id.ca.NotAfter):
-		return fmt.Sprintf("the authority (ca.pem) has expired on %s, and every NIC's identity with it: make a new one in another folder (`vnic keys init`), and give each NIC its files of there",
+		return fmt.Sprintf("the authority (ca.pem) has expired on %s, and every NIC's identity with it: make a new one in another folder (`vnic keys init`), and give each NIC its files from there",
 			id.ca.NotAfter.Format(time.DateOnly))
 	case now.After(leaf.NotAfter):
 		return fmt.Sprintf("it has expired on %s: where ca.key is, renew it (`vnic keys renew %[2]s`), and copy host-%[2]s.pem and host-%[2]s.key here; the other NICs keep theirs",
@@ -169,7 +169,7 @@ func identityOf(c *x509.Certificate) (string, error) {
 }
 
 // errDropped means that the authority that signed a certificate is trusted no more.
-var errDropped = fmt.Errorf("%w: its certificate is of an authority that is trusted no more", ErrIdentity)
+var errDropped = fmt.Errorf("%w: its certificate is of an authority that is no longer trusted", ErrIdentity)
 
 // stillGood returns whether a certificate that was good is revoked, or of an authority that is trusted no
 // more.

@@ -88,7 +88,7 @@ func remedyFor(err error) string {
 	case alerted(err):
 		return "the other end refused this NIC: its log says why"
 	}
-	return "what is there is no vnic NIC, or the network cut it off"
+	return "what answers there is not a vnic NIC, or the network cut it off"
 }
 
 // alerted reports whether the other end refused the handshake with a TLS alert.

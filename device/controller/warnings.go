@@ -29,7 +29,7 @@ func (w *Warnings) Warn(about string, err error, remedy string) {
 		return
 	}
 	w.about[about] = text
-	w.log.Error("the NIC goes on without "+about, "err", err, "remedy", remedy)
+	w.log.Error("the NIC runs without "+about, "err", err, "remedy", remedy)
 }
 
 // Clear removes the warning about one thing.

@@ -16,7 +16,7 @@ func TestAWarningIsLoggedOnce(t *testing.T) {
 	w := NewWarnings(slog.New(slog.NewTextHandler(&log, nil)))
 	said := func(want int, list ...string) {
 		t.Helper()
-		if n := strings.Count(log.String(), "goes on without"); n != want || !slices.Equal(w.List(), list) {
+		if n := strings.Count(log.String(), "runs without"); n != want || !slices.Equal(w.List(), list) {
 			t.Errorf("said %d times, want %d; there are %q", n, want, w.List())
 		}
 	}

@@ -306,7 +306,7 @@ var OfNIC = table[*NIC]{
 	gauge("nic.guest_memory", "Bytes of guests' memory that are mapped, each time that they are.", func(s *NIC) uint64 { return s.GuestBytes }),
 	gauge("nic.guest_memory_maps", "Pieces of guests' memory that are mapped.", func(s *NIC) uint64 { return s.GuestMaps }),
 	counter("nic.guest_memory_refused", "Pieces of guests' memory that were too much to be mapped.", func(s *NIC) uint64 { return s.GuestRefused }),
-	gauge("nic.warnings", "Things that the configuration asks for and the NIC goes on without.", func(s *NIC) uint64 { return s.Warnings }),
+	gauge("nic.warnings", "Things that the configuration asks for and the NIC runs without.", func(s *NIC) uint64 { return s.Warnings }),
 }
 
 // OfCapture is the table of the counters of the configured capture.

@@ -160,7 +160,7 @@ func (s *Stream) hello() error {
 	}
 	if err == nil && !s.cfg.Sessions.greet(s) {
 		_ = s.session.Close(nil)
-		return errors.New("it said hello too late and made room for others")
+		return errors.New("it said hello too late and was closed to make room for others")
 	}
 	reply := abi.HelloReply{Major: abi.VersionMajor, Minor: min(m.Minor, abi.VersionMinor)}
 	var no *Refusal

@@ -133,7 +133,7 @@ func checkExisting(cfg Config) error {
 	case link == nil:
 		return nil
 	case !cfg.Adopt:
-		return fmt.Errorf("an interface of that name exists already (type %s): stop the vnic run whose it is, remove it if nobody's ('ip link del %s'), or choose another name", link.Type(), cfg.Name)
+		return fmt.Errorf("an interface of that name exists already (type %s): stop the vnic run that owns it, or remove it if nobody owns it ('ip link del %s'), or choose another name", link.Type(), cfg.Name)
 	}
 	t, ok := link.(*netlink.Tuntap)
 	switch {

@@ -300,7 +300,7 @@ func TestConformanceAFailedOpenSaysWhyAndLeavesNothing(t *testing.T) {
 				"no name":            {tap.Config{}, "1 to 15"},
 				"slash":              {tap.Config{Name: "a/b"}, "choose another"},
 				"pattern":            {tap.Config{Name: "tap%d"}, "choose another"},
-				"exists":             {tap.Config{Name: "used"}, "stop the vnic run whose it is"},
+				"exists":             {tap.Config{Name: "used"}, "stop the vnic run that owns it"},
 				"adopt nothing":      {tap.Config{Name: "absent", Adopt: true}, "ip tuntap add absent"},
 				"adopt a bridge":     {tap.Config{Name: "br0", Adopt: true}, "not a TAP"},
 				"adopt a TUN":        {tap.Config{Name: "tun9", Adopt: true}, "not a TAP"},

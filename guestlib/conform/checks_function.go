@@ -294,7 +294,7 @@ func lifecycleQuietReset(t *T) {
 	r.stream.takeAll() // of before the reply
 	memory := append([]byte(nil), r.mr.bytes()...)
 	entries := append([]byte(nil), r.cq.block.Bytes()...)
-	r.stream.never("an event of before the reset", func(m *message) bool { return m.Type == abi.MsgCQEvent || m.Type == abi.MsgAsyncEvent })
+	r.stream.never("an event from before the reset", func(m *message) bool { return m.Type == abi.MsgCQEvent || m.Type == abi.MsgAsyncEvent })
 	if string(memory) != string(r.mr.bytes()) || string(entries) != string(r.cq.block.Bytes()) {
 		t.Fatalf("the device wrote to memory after the reset")
 	}

@@ -310,7 +310,7 @@ func mrReregister(t *T) {
 		LKey: old.lkey, Mask: abi.ReregTranslation, IOVA: other.iova, Length: abi.PageSize, Pages: other.list.Root, Levels: other.list.Levels,
 	}, &out)
 	if out.LKey == old.lkey || out.RKey == old.rkey {
-		t.Fatalf("ReregMR gave keys %#x and %#x for other memory, those of before", out.LKey, out.RKey)
+		t.Fatalf("ReregMR gave keys %#x and %#x for other memory, the same as before", out.LKey, out.RKey)
 	}
 	other.lkey, other.rkey = out.LKey, out.RKey
 	*r.mr = other

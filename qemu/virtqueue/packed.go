@@ -43,7 +43,7 @@ func newPacked(mem *RAM, cfg Config) (*packed, error) {
 	if cfg.Resume {
 		var ok bool
 		if cfg.Base, ok = cfg.Ledger.Resume(mem, cfg.Desc, cfg.Size); !ok {
-			return nil, fmt.Errorf("%w: nobody knows where it stands", ErrRing)
+			return nil, fmt.Errorf("%w: its position is unknown", ErrRing)
 		}
 	}
 	at := placeOf(uint16(cfg.Base))

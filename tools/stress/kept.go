@@ -50,7 +50,7 @@ func (y *tally) resume(dir string, out io.Writer) error {
 		}
 	}
 	if runs > 0 {
-		fmt.Fprintf(out, "%d runs of before count\n", runs)
+		fmt.Fprintf(out, "%d earlier runs count\n", runs)
 	}
 	return nil
 }

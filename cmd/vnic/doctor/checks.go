@@ -169,10 +169,10 @@ var checks = []check{
 		})
 		return append(list, s.peers(func(p *control.Peer) bool { return strings.Contains(p.Note, "speaks version") })...)
 	}, "vnic upgrade runs the program on disk; install the same release on all hosts"},
-	{"warning", "what NICs go on without", func(s *seen) []wrong {
+	{"warning", "what NICs run without", func(s *seen) []wrong {
 		return s.running(func(n *nic) (list []wrong) {
 			for _, w := range n.is.Warnings {
-				list = append(list, wrong{n.socket, "goes on without " + w})
+				list = append(list, wrong{n.socket, "runs without " + w})
 			}
 			return append(list, when(n.is.UpgradeRefused != "", n.socket, "the last upgrade was refused: %s", n.is.UpgradeRefused)...)
 		})

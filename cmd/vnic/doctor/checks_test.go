@@ -102,7 +102,7 @@ var ills = map[string][]struct {
 	},
 	"psp.mode": {
 		{func(s *seen) { s.files[1].cfg.PSP.Mode = config.PSPTransport }, "psp.mode is transport, in nic1.yaml it is tunnel"},
-		{func(s *seen) { s.nics[0].is.Peers[0].Note = controller.OtherMode }, "peer vnic://lab/host/2 seals in another psp.mode"},
+		{func(s *seen) { s.nics[0].is.Peers[0].Note = controller.OtherMode }, "peer vnic://lab/host/2 seals with another psp.mode"},
 	},
 	"certificate": {
 		{func(s *seen) { s.files[0].ends = s.now.AddDate(0, 0, 10) }, "or the authority's, ends on"},
@@ -124,7 +124,7 @@ var ills = map[string][]struct {
 		{func(s *seen) { p := &s.nics[0].is.Peers[0]; p.Up, p.Note = false, (&cm.VersionError{Got: 9}).Error() }, "speaks version 9"},
 	},
 	"warning": {
-		{func(s *seen) { s.nics[0].is.Warnings = []string{"metrics: in use"} }, "goes on without metrics: in use"},
+		{func(s *seen) { s.nics[0].is.Warnings = []string{"metrics: in use"} }, "runs without metrics: in use"},
 		{func(s *seen) { s.nics[0].is.UpgradeRefused = "a bad key" }, "upgrade was refused: a bad key"},
 	},
 	"worker": {
@@ -133,7 +133,7 @@ var ills = map[string][]struct {
 	},
 	"peer": {
 		{func(s *seen) { s.nics[0].is.Peers[0].Up = false }, "peer vnic://lab/host/2 is not reached"},
-		{func(s *seen) { s.nics[0].is.Peers[0].Note = "tells of no function" }, "peer vnic://lab/host/2 tells of no function"},
+		{func(s *seen) { s.nics[0].is.Peers[0].Note = "announces no function" }, "peer vnic://lab/host/2 announces no function"},
 	},
 	"impaired": {
 		{func(s *seen) { s.nics[0].is.Uplinks[0].TX.Impairment.Loss = 0.01 }, "the uplink up1 loses"},

@@ -14,7 +14,7 @@ func ReloadCommand() *cobra.Command {
 	var o cli.NIC
 	cmd := &cobra.Command{
 		Use:   "reload -s SOCKET",
-		Short: "make a running NIC read its configuration again, without a restart",
+		Short: "reload the configuration of a running NIC, without a restart",
 		Long: `Reads the configuration of a running vnic run again. What differs from before takes
 effect at once, while traffic flows: peers, functions with their ports and limits,
 the level of the log, psp.rotate_every, and a renewed certificate in cm.identity.

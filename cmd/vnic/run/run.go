@@ -79,7 +79,7 @@ worker by the program on disk.`,
 			cfg.Log.Format = cmp.Or(o.format, cfg.Log.Format)
 			if o.check != "" {
 				if o.protocol != 0 && o.protocol != supervisor.Protocol {
-					return fmt.Errorf("the vnic run that is running speaks version %d to its worker, this program %d: stop and start it", o.protocol, supervisor.Protocol)
+					return fmt.Errorf("the running vnic run speaks version %d to its worker, and this program version %d: stop and start vnic run", o.protocol, supervisor.Protocol)
 				}
 				if o.check == checkAll {
 					if err := CheckMachine(cfg); err != nil {
@@ -185,7 +185,7 @@ func reloadOnHangup(ctx context.Context, n *device.NIC, log *slog.Logger) {
 		select {
 		case <-hup:
 			if _, err := n.Reload(ctx); err != nil {
-				log.Error("configuration not read again, the NIC goes on as before", "err", err)
+				log.Error("configuration not reloaded, the NIC continues as before", "err", err)
 			}
 		case <-ctx.Done():
 			return
@@ -199,7 +199,7 @@ func reloadOnHangup(ctx context.Context, n *device.NIC, log *slog.Logger) {
 func serve(ctx context.Context, cfg *config.Config, deps device.Deps, notify func(string) error, made func(*device.NIC)) error {
 	tell := func(state string) {
 		if err := notify(state); err != nil {
-			deps.Log.Warn("service manager not told", "state", state, "err", err)
+			deps.Log.Warn("service manager not notified", "state", state, "err", err)
 		}
 	}
 	var told sync.WaitGroup

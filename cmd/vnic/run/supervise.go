@@ -96,7 +96,7 @@ func supervise(ctx context.Context, cfg *config.Config, o *options) (err error) 
 		Log:      log,
 		Notify: func(state string) {
 			if err := notify(state); err != nil {
-				log.Warn("service manager not told", "state", state, "err", err)
+				log.Warn("service manager not notified", "state", state, "err", err)
 			}
 		},
 	})
@@ -539,7 +539,7 @@ func (k *resources) tryProgram(ctx context.Context, program string) error {
 	var good checked
 	switch why := strings.TrimPrefix(strings.TrimSpace(said.String()), "vnic: "); {
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: `run --check` has not ended after %v: is it a vnic?", program, tryLimit)
+		return fmt.Errorf("%s: `run --check` has not ended after %v: is it a vnic program?", program, tryLimit)
 	case err != nil && why != "":
 		return errors.New(why) // the exit status adds nothing
 	case err != nil:

@@ -113,7 +113,7 @@ func TestLongTheUnitWorksUnderSystemd(t *testing.T) {
 	vnictest.RequireIn(t, said, "host 1", "start 2", "uplink up1",
 		"vnic run -c", user, restricted,
 		"vnic run --worker", user, "CapPrm: 0000000000001000", restricted, // CAP_NET_ADMIN
-		"h1.pf0.vf0 (PF)", "reload failed", "configuration read again", "upgrading", "worker serves")
+		"h1.pf0.vf0 (PF)", "reload failed", "configuration reloaded", "upgrading", "worker serves")
 }
 
 // TestSystemdAcceptsTheUnit: systemd knows every setting of the unit in docs.

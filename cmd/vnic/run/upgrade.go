@@ -19,7 +19,7 @@ func UpgradeCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "upgrade -s SOCKET",
-		Short: "replace a running NIC by the program and configuration on disk",
+		Short: "replace a running NIC with the program and configuration on disk",
 		Long: `Starts the program that is now at the path of vnic run, with the configuration as
 it is now, and replaces the running worker. Guests keep running: their functions
 are reset, and their drivers start again. If the program or the configuration is

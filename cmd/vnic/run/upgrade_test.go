@@ -178,7 +178,7 @@ func TestGoesOnWithout(t *testing.T) {
 			vnictest.Eventually(t, "warnings", func() error {
 				out, _, _ := vnictest.Run(t, "show", "nic", "-s", l.Hosts[0].Control)
 				for _, w := range want {
-					if !strings.Contains(out, "goes on without "+w) {
+					if !strings.Contains(out, "runs without "+w) {
 						return fmt.Errorf("no %q in\n%s", w, out)
 					}
 				}
@@ -199,7 +199,7 @@ func TestGoesOnWithout(t *testing.T) {
 		})
 		http.DefaultClient.CloseIdleConnections()
 		log, err := os.ReadFile(l.Hosts[0].Log)
-		if err != nil || !strings.Contains(string(log), "goes on without capture") {
+		if err != nil || !strings.Contains(string(log), "runs without capture") {
 			t.Errorf("the log says nothing of the disk: %v", err)
 		}
 		for range 3 { // a full disk stops no worker after the first

@@ -21,7 +21,7 @@ func WaitCommand() *cobra.Command {
 		Long: `Returns when the NIC with that control socket answers. Its attachments listen by
 then, so QEMU can be started. If the NIC does not answer yet, the command says why
 at once and waits. If it does not answer in time, the command fails with the reason.
-With --peers it waits until the NIC has reached each of its peers, too.`,
+With --peers it also waits until the NIC has reached each of its peers.`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout <= 0 {
@@ -43,7 +43,7 @@ With --peers it waits until the NIC has reached each of its peers, too.`,
 		},
 	}
 	o.Flags(cmd.Flags())
-	cmd.Flags().BoolVar(&peers, "peers", false, "wait until every peer is up, too")
+	cmd.Flags().BoolVar(&peers, "peers", false, "also wait until every peer is up")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "give up after this long")
 	return cmd
 }

@@ -161,7 +161,7 @@ func givenRecording(w *supervisor.Worker, c record.Config) record.Config {
 // restrict drops the privileges that a worker does not need once it serves.
 func restrict(cfg *config.Config, log *slog.Logger) {
 	if err := sandbox.Enter(workerCapabilities(cfg)...); err != nil {
-		log.Warn("the worker goes on with more rights than it needs", "reason", strings.ReplaceAll(err.Error(), "\n", "; "))
+		log.Warn("the worker keeps more privileges than it needs", "reason", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }
 

@@ -132,7 +132,7 @@ func printNIC(w io.Writer, v any) {
 		fmt.Fprintf(w, "records to %s\n", n.Recording)
 	}
 	for _, text := range n.Warnings {
-		fmt.Fprintf(w, "goes on without %s\n", text)
+		fmt.Fprintf(w, "runs without %s\n", text)
 	}
 	for _, u := range n.Uplinks {
 		fmt.Fprintf(w, "uplink %s\t%s\t%s\tmtu %d%s\n", u.Name, u.Addr, u.MAC, u.MTU, takenDown(&u))

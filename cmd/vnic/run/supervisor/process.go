@@ -120,7 +120,7 @@ func (s *Supervisor) start() (_ *process, err error) {
 	err = s.tell(p)
 	_ = unix.Close(pulseFD)
 	if err != nil {
-		s.cfg.Log.Warn("worker not told all it needs", "err", err)
+		s.cfg.Log.Warn("worker did not get all the messages it needs", "err", err)
 		_ = cmd.Process.Kill() // it has got only part of the messages
 		return p, nil
 	}
@@ -212,7 +212,7 @@ func (s *Supervisor) handle(p *process) {
 				s.relay(p, m.Name, r)
 			}
 			if err != nil {
-				s.cfg.Log.Warn("not kept for the worker", "name", m.Name, "err", err)
+				s.cfg.Log.Warn("descriptors not kept for the worker", "name", m.Name, "err", err)
 			}
 		case m.Kind == kindDrop:
 			s.store.drop(m.Name)

@@ -67,12 +67,12 @@ func (s *Supervisor) reloaded(p *process, refused string) {
 	switch {
 	case refused == "":
 		s.cfg.Reloaded(r.text)
-		s.cfg.Log.Info("configuration read again")
+		s.cfg.Log.Info("configuration reloaded")
 	case r.text >= 0:
 		_ = unix.Close(r.text)
 		fallthrough
 	default:
-		s.cfg.Log.Error("configuration not read again, the NIC goes on as before", "err", refused)
+		s.cfg.Log.Error("configuration not reloaded, the NIC continues as before", "err", refused)
 	}
 	r.text, r.late = -1, nil
 	_ = p.ch.send(message{Kind: kindReloaded, Reload: &r.result}) // fails only when the worker is gone
@@ -87,7 +87,7 @@ func (s *Supervisor) abandonReload() {
 	r := &s.reloading
 	if r.text >= 0 {
 		_ = unix.Close(r.text)
-		r.result = Reload{r.result.Asked + 1, "the worker ended meanwhile"}
+		r.result = Reload{r.result.Asked + 1, "the worker ended during the reload"}
 	}
 	r.text, r.late, r.again = -1, nil, false
 }
@@ -121,7 +121,7 @@ func (w *Worker) takeReload(number, fd int) {
 // error says why it has not.
 func (w *Worker) Reload(ctx context.Context) error {
 	if !w.Reloads {
-		return errors.New("this vnic run is older than its worker and does not know reloads: use vnic upgrade, or stop and start it")
+		return errors.New("this vnic run is older than its worker and cannot reload: use vnic upgrade, or stop and start it")
 	}
 	w.mu.Lock()
 	asked, changed := w.Start.Reload.Asked, w.reloadEnds
@@ -135,7 +135,7 @@ func (w *Worker) Reload(ctx context.Context) error {
 		case <-w.stop:
 			return errors.New("the NIC is ending")
 		case <-ctx.Done():
-			return fmt.Errorf("the reload goes on, but takes long (vnic show nic says what became of it): %w", ctx.Err())
+			return fmt.Errorf("the reload continues, but takes long (vnic show nic shows its result): %w", ctx.Err())
 		}
 		w.mu.Lock()
 		is := w.Start.Reload

@@ -193,7 +193,7 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup, usr <-chan os.S
 				return true
 			}
 		case <-p.replace:
-			s.cfg.Log.Info("replacing the worker, which has asked for it", "worker", p.cmd.Process.Pid)
+			s.cfg.Log.Info("replacing the worker at its own request", "worker", p.cmd.Process.Pid)
 			s.stop(p)
 			s.settle(p)
 			return true
@@ -256,7 +256,7 @@ func (s *Supervisor) replace(ctx context.Context, p *process) bool {
 	s.cfg.Notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d\nSTATUS=upgrading", monotonicMicros()))
 	s.adopt(p)
 	if err := s.cfg.Prepare(ctx); err != nil {
-		s.cfg.Log.Error("not upgraded, the worker goes on", "err", err)
+		s.cfg.Log.Error("not upgraded, the worker keeps running", "err", err)
 		s.upgrade = Upgrade{Asked: s.upgrade.Asked + 1, Refused: bounded(err.Error())}
 		_ = p.ch.send(message{Kind: kindUpgrade, Upgrade: &s.upgrade})
 		s.cfg.Notify("READY=1\nSTATUS=not upgraded: see the log")
@@ -344,8 +344,8 @@ func (s *Supervisor) revert(p *process, how string) {
 	}
 	s.cfg.Revert()
 	s.upgrade.Refused = bounded(how)
-	s.cfg.Log.Error("upgrade failed, program and configuration of before go on", "how", how)
-	s.cfg.Notify("STATUS=upgrade failed, going on as before: see the log")
+	s.cfg.Log.Error("upgrade failed, the previous program and configuration stay in use", "how", how)
+	s.cfg.Notify("STATUS=upgrade failed, continuing as before: see the log")
 }
 
 // monotonicMicros returns CLOCK_MONOTONIC in microseconds, which systemd requires with RELOADING=1.

@@ -63,7 +63,7 @@ func (w *Worker) join() error {
 		switch {
 		case m.Kind == kindStart && m.Start != nil:
 			if m.Start.Protocol != Protocol {
-				return fmt.Errorf("it speaks version %d, this program %d: stop and start vnic run to upgrade it", m.Start.Protocol, Protocol)
+				return fmt.Errorf("it speaks version %d, and this program version %d: stop and start vnic run to upgrade it", m.Start.Protocol, Protocol)
 			}
 			w.Start = *m.Start
 		case m.Kind == kindGive && m.Name == givenPulse && len(fds) == 1:
@@ -240,7 +240,7 @@ func (w *Worker) Drop(name string) error {
 // Replace makes the supervisor end this worker and start the next, with the same program and configuration.
 func (w *Worker) Replace() error {
 	if !w.Replaces {
-		return errors.New("this vnic run is older than its worker and does not replace it: stop and start it")
+		return errors.New("this vnic run is older than its worker and cannot replace it: stop and start vnic run")
 	}
 	return w.ch.send(message{Kind: kindReplace})
 }
