@@ -249,7 +249,7 @@ func installed(program string) bool {
 func contextCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		if errors.Is(cause, context.Canceled) {
-			return errors.New("interrupted; everything taken down")
+			return errors.New("interrupted; everything was removed")
 		}
 		return cause
 	}

@@ -294,7 +294,7 @@ func TestAStoppedDemoLeavesNothing(t *testing.T) {
 			}
 			code := d.wait()
 			if tc.sig != syscall.SIGKILL {
-				if code != 1 || !strings.Contains(d.errs.String(), "interrupted; everything taken down") {
+				if code != 1 || !strings.Contains(d.errs.String(), "interrupted; everything was removed") {
 					t.Errorf("exit status %d: %s", code, &d.errs)
 				}
 				d.nothingLeft()

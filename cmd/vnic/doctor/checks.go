@@ -75,7 +75,7 @@ var checks = []check{
 	}, "raise the hard limit: ulimit -Hn, or LimitNOFILE= in the unit"},
 
 	// Configurations.
-	{"configuration", "configurations by themselves", func(s *seen) (list []wrong) {
+	{"configuration", "each configuration on its own", func(s *seen) (list []wrong) {
 		for _, f := range s.files {
 			if f.err != nil {
 				list = append(list, wrong{f.path, strings.TrimPrefix(f.err.Error(), "configuration "+f.path+":\n")})
@@ -101,13 +101,13 @@ var checks = []check{
 		}
 		return append(list, s.peers(func(p *control.Peer) bool { return strings.Contains(p.Note, "psp.mode") })...)
 	}, "write the same psp.mode for all NICs"},
-	{"certificate", "when certificates end", func(s *seen) []wrong {
+	{"certificate", "when certificates expire", func(s *seen) []wrong {
 		list := s.each(func(f *file) []wrong {
-			return when(!f.ends.IsZero() && f.ends.Before(s.now.Add(soon)), f.path, "its certificate, or the authority's, ends on %s", f.ends.Format(time.DateOnly))
+			return when(!f.ends.IsZero() && f.ends.Before(s.now.Add(soon)), f.path, "its certificate, or the authority's, expires on %s", f.ends.Format(time.DateOnly))
 		})
 		return append(list, s.running(func(n *nic) []wrong {
 			ends := time.Unix(int64(n.counters["cmlink.certificate_ends"]), 0)
-			return when(n.counters["cmlink.certificate_ends"] != 0 && ends.Before(s.now.Add(soon)), n.socket, "the certificate that it uses, or the authority's, ends on %s", ends.Format(time.DateOnly))
+			return when(n.counters["cmlink.certificate_ends"] != 0 && ends.Before(s.now.Add(soon)), n.socket, "the certificate that it uses, or the authority's, expires on %s", ends.Format(time.DateOnly))
 		})...)
 	}, "vnic keys renew for a host's and vnic reload; vnic keys authority when it is the authority's (vnic keys show)"},
 	{"mtu", "MTUs on the way to peers", func(s *seen) []wrong {
@@ -288,7 +288,7 @@ func (s *seen) equal() (list []wrong) {
 	first := map[string]string{}
 	once := func(path, what string) {
 		if other, ok := first[what]; ok && other != path {
-			list = append(list, wrong{path, what + " is that of " + other})
+			list = append(list, wrong{path, what + " is already used by " + other})
 			return
 		}
 		first[what] = path

@@ -85,7 +85,7 @@ var ills = map[string][]struct {
 	"configuration": {{func(s *seen) { s.files[1].cfg, s.files[1].err = nil, errors.New("line 3: rmda: unknown key") }, "line 3: rmda: unknown key"}},
 	"machine":       {{func(s *seen) { s.files[0].lacks = errors.New(`uplink.bridge: bridge "br0" does not exist`) }, `bridge "br0" does not exist`}},
 	"equal": {
-		{func(s *seen) { s.files[1].cfg.CM.Name = "1" }, "cm.name 1 is that of nic1.yaml"},
+		{func(s *seen) { s.files[1].cfg.CM.Name = "1" }, "cm.name 1 is already used by nic1.yaml"},
 		{func(s *seen) { s.files[1].cfg.Uplink.Address = s.files[0].cfg.Uplink.Address }, "uplink.address 10.0.0.1 is that of"},
 		{func(s *seen) {
 			for _, f := range s.files {
@@ -105,7 +105,7 @@ var ills = map[string][]struct {
 		{func(s *seen) { s.nics[0].is.Peers[0].Note = controller.OtherMode }, "peer vnic://lab/host/2 seals with another psp.mode"},
 	},
 	"certificate": {
-		{func(s *seen) { s.files[0].ends = s.now.AddDate(0, 0, 10) }, "or the authority's, ends on"},
+		{func(s *seen) { s.files[0].ends = s.now.AddDate(0, 0, 10) }, "or the authority's, expires on"},
 		{func(s *seen) { s.nics[0].counters["cmlink.certificate_ends"] = uint64(s.now.AddDate(0, 0, 10).Unix()) }, "that it uses"},
 	},
 	"mtu": {

@@ -101,7 +101,7 @@ attach: [{type: unix, name: guest, socket: %[1]s/guest}]
 	s := look(t.Context(), &options{files: []string{path}, check: lacksNothing}, "test")
 	s.now = s.now.AddDate(20, 0, 0)
 	later := report{Findings: s.findings()}
-	if got := later.about("certificate"); strings.Count(got, "ends on") != 2 { // the file's, and the one in use
+	if got := later.about("certificate"); strings.Count(got, "expires on") != 2 { // the file's, and the one in use
 		t.Error("certificate: ", got)
 	}
 }

@@ -98,8 +98,8 @@ func allowedText(g *directory.Grant) string {
 func revokeCommand() *cobra.Command {
 	var f folder
 	cmd := &cobra.Command{
-		Use: "revoke NAME", Short: "put a host out: its links, connections and certificate end",
-		Long: `Puts a host out. Every NIC ends its link, connections, tunnels and keys with the host
+		Use: "revoke NAME", Short: "revoke a host: its links, connections and certificate end",
+		Long: `Revokes a host. Every NIC ends its link, connections, tunnels and keys with the host
 when it hears of it, and takes none of its certificates any more; etcd no longer knows
 it. To let it in again: vnic fleet grant.`,
 		Args: cli.Arguments(1, 1),
@@ -275,7 +275,7 @@ func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as stri
 			return t, err
 		}
 		if from == to {
-			return t, fmt.Errorf("%s is at %s already", what, to)
+			return t, fmt.Errorf("%s is already at %s", what, to)
 		}
 		source, was, err := f.readGrant(ctx, k, from)
 		if err != nil {
@@ -474,5 +474,5 @@ func find(v *directory.View, what string) (host string, fn directory.Function, e
 			}
 		}
 	}
-	return "", fn, fmt.Errorf("no host has %s; vnic fleet functions lists what there is", what)
+	return "", fn, fmt.Errorf("no host has %s; vnic fleet functions lists them all", what)
 }

@@ -55,7 +55,7 @@ func TestLongWhatBecomesOfEtcdIsSeen(t *testing.T) {
 
 		// Compaction: a cannot reach etcd, and etcd forgets what it misses.
 		a.reaches(false)
-		shows(a, "cut off", away, "not watching", "1 peers, as they were known last")
+		shows(a, "cut off", away, "not watching", "1 peers, as last known")
 		was := a.status()
 		w.must("allow", b.name, "2")
 		w.must("allow", b.name, "3")
@@ -81,7 +81,7 @@ func TestLongWhatBecomesOfEtcdIsSeen(t *testing.T) {
 		for _, m := range w.members {
 			m.Kill()
 		}
-		shows(a, "no member", away, "not watching", "1 peers, as they were known last")
+		shows(a, "no member", away, "not watching", "1 peers, as last known")
 		for _, m := range w.members {
 			m.Start()
 		}

@@ -211,10 +211,10 @@ func TestAHostJoinsByATokenOnce(t *testing.T) {
 		}
 		return nil
 	})
-	w.fails("the token's life is over", "join", "--token", file, "--dir", filepath.Join(dir, "b"))
+	w.fails("the token has expired", "join", "--token", file, "--dir", filepath.Join(dir, "b"))
 	w.must("grant", "b", "--token", file)
 	w.change(file, func(t *token) { t.Name = "a" })
-	w.fails("was not made by who has the token", "join", "--token", file, "--dir", filepath.Join(dir, "b"))
+	w.fails("was not made by the holder of the token", "join", "--token", file, "--dir", filepath.Join(dir, "b"))
 	for _, want := range []string{"a: signed a certificate\n", "; get another token (vnic fleet grant a) (1 refused so far)\n", "made by who has the token (3 refused so far)\n"} {
 		vnictest.Eventually(t, "a word", func() error {
 			if text := said.String(); !strings.Contains(text, want) {
@@ -234,7 +234,7 @@ func TestAHostJoinsByATokenOnce(t *testing.T) {
 	if err := os.WriteFile(file, []byte("eyJuYW1lIjo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.fails("no token of vnic fleet grant", "join", "--token", file)
+	w.fails("not a token of vnic fleet grant", "join", "--token", file)
 }
 
 // change rewrites a token.

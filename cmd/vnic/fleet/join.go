@@ -287,10 +287,10 @@ func readToken(in io.Reader, file string) (*token, error) {
 		err = cmlink.CheckName(t.Name)
 	}
 	if err != nil || t.ID == "" {
-		return nil, fmt.Errorf("%s: no token of vnic fleet grant, or not all of it", file)
+		return nil, fmt.Errorf("%s: not a token of vnic fleet grant, or only part of one", file)
 	}
 	if now := time.Now(); now.After(t.Ends) {
-		return nil, fmt.Errorf("the token's life ended on %s, and this machine's clock says %s: get another one (vnic fleet grant %s)",
+		return nil, fmt.Errorf("the token expired on %s, and this machine's clock says %s: get another one (vnic fleet grant %s)",
 			t.Ends.Format(time.DateTime), now.UTC().Format(time.DateTime), t.Name)
 	}
 	return &t, nil
@@ -388,7 +388,7 @@ func (f *folder) sign(ctx context.Context, k *clientv3.Client, id string, b []by
 	}
 	again := "; get another token (vnic fleet grant " + r.Name + ")"
 	if len(got.Kvs) == 0 {
-		return refuse("the token's life is over" + again)
+		return refuse("the token has expired" + again)
 	}
 	var t issued
 	if err := json.Unmarshal(got.Kvs[0].Value, &t); err != nil {
@@ -398,7 +398,7 @@ func (f *folder) sign(ctx context.Context, k *clientv3.Client, id string, b []by
 	case t.Used:
 		return refuse("the token was used before: a token is good once. If that was not you, revoke " + t.Name + " (vnic fleet revoke)" + again)
 	case t.Name != r.Name || !hmac.Equal(r.MAC, mac(t.Secret, r.CSR)):
-		return refuse("the request was not made by who has the token")
+		return refuse("the request was not made by the holder of the token")
 	}
 	cert, err := f.certify(t.Name, r.CSR, life)
 	if err != nil {
@@ -421,7 +421,7 @@ func (f *folder) sign(ctx context.Context, k *clientv3.Client, id string, b []by
 		clientv3.OpDelete(f.requestsKey(id)),
 	)...).Commit()
 	if err == nil && !done.Succeeded {
-		return refuse("the token was used before, or its life is over" + again)
+		return refuse("the token was used before, or has expired" + again)
 	}
 	return t.Name, err
 }

@@ -158,7 +158,7 @@ func functionsCommand() *cobra.Command {
 func statusCommand() *cobra.Command {
 	var o cli.NIC
 	cmd := &cobra.Command{
-		Use: "status", Short: "how a NIC's part in its fleet goes",
+		Use: "status", Short: "show how a NIC takes part in its fleet",
 		Long: `Asks a running NIC about its fleet: whether it watches etcd and up to which revision, whether
 its record is there, which claims of hosts it does not believe, and what it could not do.`,
 		Args: cli.Arguments(0, 0),
@@ -184,7 +184,7 @@ func printStatus(w io.Writer, d *control.Directory) {
 	if d.Watching {
 		fmt.Fprintf(w, "watching\tfor %s\trevision %d; %d hosts, of which %d are peers\n", since, d.Revision, d.Hosts, d.Peers)
 	} else {
-		fmt.Fprintf(w, "not watching\tfor %s\t%s; %d peers, as they were known last\n", since, d.Reading, d.Peers)
+		fmt.Fprintf(w, "not watching\tfor %s\t%s; %d peers, as last known\n", since, d.Reading, d.Peers)
 	}
 	if d.Keeping == "" {
 		fmt.Fprintf(w, "record\tthere\t\n")
@@ -245,7 +245,7 @@ in go on until their certificates end.`,
 		},
 	}
 	cmd.Flags().BoolVar(&sign, "sign", false, "sign for hosts that join and renew")
-	cmd.Flags().DurationVar(&life, "life", hostLife, "how long the certificates are good that are signed")
+	cmd.Flags().DurationVar(&life, "life", hostLife, "how long the signed certificates are valid")
 	cmd.Flags().StringVar(&listen, "metrics", "", "`address` at which Prometheus reads what was signed and refused, as 127.0.0.1:9471 (default: none)")
 	f.flags(cmd.Flags())
 	return cmd

@@ -149,7 +149,7 @@ func (o *options) makeDisk(ctx context.Context, out, progress io.Writer) error {
 func (o *options) make(ctx context.Context, progress io.Writer) (m madeImage, err error) {
 	for flag, value := range map[string]string{"mirror": o.mirror, "ssh-key": o.sshKey} {
 		if value != "" {
-			return m, cli.Usagef("--%s is for --disk", flag)
+			return m, cli.Usagef("--%s needs --disk", flag)
 		}
 	}
 	for _, p := range o.packages {

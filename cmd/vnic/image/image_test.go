@@ -58,8 +58,8 @@ func TestImageReplacesTheKernel(t *testing.T) {
 // before anything is made.
 func TestImageRefusesFlagsOfTheOther(t *testing.T) {
 	for want, o := range map[string]options{
-		"--mirror is for --disk":        {arch: "amd64", mirror: "http://here"},
-		"--ssh-key is for --disk":       {arch: "amd64", sshKey: "key.pub"},
+		"--mirror needs --disk":         {arch: "amd64", mirror: "http://here"},
+		"--ssh-key needs --disk":        {arch: "amd64", sshKey: "key.pub"},
 		"--package ./x.deb: files":      {arch: "amd64", packages: []string{"./x.deb"}},
 		"--arch mips: want":             {arch: "mips"},
 		"name the one for the guest by": {arch: "arm64"},

@@ -128,7 +128,7 @@ func showKeysCommand() *cobra.Command {
 				case d.Key:
 					who = "the next authority"
 				default:
-					who = "an authority that signs no more"
+					who = "an authority that no longer signs"
 				}
 				left := time.Until(d.Expires)
 				switch {

@@ -53,7 +53,7 @@ func (m *machine) kernel() (string, error) {
 	}
 	built, _ := filepath.Glob(filepath.Join(filepath.Dir(cache), "driver", "debug-kernel-*", "made-with")) // written last
 	if len(built) == 0 {
-		return "", errors.New("the kernel that finds fault with drivers is not built; guestlib/linux/debug-kernel.sh in the project's source does, which takes most of an hour")
+		return "", errors.New("the debug kernel is not built; build it with guestlib/linux/debug-kernel.sh of the project's source, which takes most of an hour")
 	}
 	return filepath.Dir(built[len(built)-1]), nil
 }

@@ -57,7 +57,7 @@ lab restart GUEST --gdb" does.`,
 			}
 			p, err := up(cmd.Context(), args[0], changes, paused, newProgress(cmd.ErrOrStderr()))
 			if err != nil && p != nil {
-				err = fmt.Errorf("%w\nvnic lab up goes on, vnic lab down %s removes what was made", err, p.Name)
+				err = fmt.Errorf("%w\nvnic lab up continues, vnic lab down %s removes what was made", err, p.Name)
 			}
 			if err != nil {
 				return err

@@ -96,7 +96,7 @@ func lock(lab string) (unlock func() error, err error) {
 				time.Sleep(20 * time.Millisecond)
 				continue
 			}
-			return nil, errors.Join(fmt.Errorf("lab %s: another command is changing it; wait for its end", lab), f.Close())
+			return nil, errors.Join(fmt.Errorf("lab %s: another command is changing it; try again when it has finished", lab), f.Close())
 		}
 		locked, err := f.Stat()
 		if err != nil {
@@ -163,7 +163,7 @@ func open(name string) (*plan, error) {
 	dir := folder(name)
 	text, err := os.ReadFile(filepath.Join(dir, labFile))
 	if err != nil {
-		return nil, fmt.Errorf("lab %s is not complete: vnic lab up makes it so, vnic lab down %[1]s removes it", name)
+		return nil, fmt.Errorf("lab %s is not complete: vnic lab up completes it, vnic lab down %[1]s removes it", name)
 	}
 	l, err := labfile.Parse(text)
 	if err != nil {

@@ -35,7 +35,7 @@ func up(ctx context.Context, arg string, changes []string, paused string, out *p
 		return nil, err
 	}
 	if len(spaces(l.Name)) > 0 && !slices.Contains(labs(), l.Name) {
-		return nil, fmt.Errorf("network namespaces named %s or %[1]s.… are there already, and of no lab: ip netns del them, or name the lab otherwise", l.Name)
+		return nil, fmt.Errorf("network namespaces named %s or %[1]s.… exist already and belong to no lab: remove them with ip netns del, or give the lab another name", l.Name)
 	}
 	source, folderOf := arg, "."
 	if strings.ContainsAny(arg, "./") {

@@ -422,9 +422,9 @@ func (o *options) boot(ctx context.Context) error {
 	case f != "" && f != qemu.DiskRaw && f != qemu.DiskQcow2:
 		return cli.Usagef("--disk-format %s: want %s or %s", f, qemu.DiskRaw, qemu.DiskQcow2)
 	case f != "" && o.line.Disk == "":
-		return cli.Usagef("--disk-format is of --disk")
+		return cli.Usagef("--disk-format needs --disk")
 	case o.over != "" && o.line.Disk == "":
-		return cli.Usagef("--overlay is of --disk")
+		return cli.Usagef("--overlay needs --disk")
 	case o.over != "" && f != "":
 		return cli.Usagef("--overlay takes the format of the disk from its name; leave --disk-format out")
 	}
@@ -436,10 +436,10 @@ func (o *options) boot(ctx context.Context) error {
 	}
 	if o.image == "" {
 		if o.reboot {
-			return cli.Usagef("--reboot is for --image; others do so")
+			return cli.Usagef("--reboot needs --image; without it, guests restart anyway")
 		}
 		if o.exec != "" {
-			return cli.Usagef("--exec is for --image; for a kernel of your own write the command after -- in --append")
+			return cli.Usagef("--exec needs --image; for a kernel of your own write the command after -- in --append")
 		}
 		return nil
 	}

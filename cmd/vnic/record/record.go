@@ -55,7 +55,7 @@ after 4 GiB. vnic run --record FILE records from the NIC's first worker on.`,
 				return err
 			}
 			return o.Print(cmd, is, func(w io.Writer) {
-				fmt.Fprintf(w, "%s: worker %d records, since it began\n", file, is.Worker)
+				fmt.Fprintf(w, "%s: worker %d records, from its start on\n", file, is.Worker)
 			})
 		},
 	}

@@ -159,7 +159,7 @@ const (
 func (o *options) replay(ctx context.Context, r *record.Recording) error {
 	cfg, err := config.Parse([]byte(r.Config))
 	if err != nil {
-		return fmt.Errorf("the configuration in the recording is not one of this program:\n%w", err)
+		return fmt.Errorf("this program does not accept the configuration in the recording:\n%w", err)
 	}
 	first, last := 0, r.Shards-1
 	if o.shard >= 0 {
@@ -202,7 +202,7 @@ func (o *options) replay(ctx context.Context, r *record.Recording) error {
 	rep := &report{NIC: r.NIC, Version: r.Version, StartedNS: r.Started}
 	o.say("NIC %s, recorded by vnic %s from %s on\n", r.NIC, r.Version, at(r.Started))
 	if r.Version != device.Version {
-		o.warn("this is vnic %s: it may do something else than the one that was recorded\n", device.Version)
+		o.warn("this is vnic %s: it may behave differently from the one that was recorded\n", device.Version)
 	}
 	for i := first; i <= last && err == nil; i++ {
 		x := &run{o: o, r: r, index: i, tape: r.Tape(i), stop: o.stop}

@@ -141,7 +141,7 @@ func replayedElsewhere(t *testing.T, file, whole string) {
 	device.Version = "v99"
 	defer func() { device.Version = before }()
 	out, err := vnictest.Here(t, replay.Command(), file)
-	if err != nil || !strings.Contains(out, "this is vnic v99: it may do something else than the one that was recorded") {
+	if err != nil || !strings.Contains(out, "this is vnic v99: it may behave differently from the one that was recorded") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -116,7 +116,7 @@ func (o *traceOptions) run(ctx context.Context, function string, stdout, stderr 
 		err = nil
 	}
 	if t.lost > 0 {
-		fmt.Fprintf(stderr, "%d steps were not seen: more happened than could be looked at; trace one queue pair (--qp)\n", t.lost)
+		fmt.Fprintf(stderr, "%d steps were missed, because too much happened at once; trace one queue pair (--qp)\n", t.lost)
 	}
 	if !t.begun {
 		return err

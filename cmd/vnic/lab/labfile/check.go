@@ -141,7 +141,7 @@ func (c *checker) links() {
 			case !c.isHost(e):
 				c.add(p, fmt.Sprintf("there is no host %.100q", e), c.known("hosts"))
 			case twice:
-				c.add(p, fmt.Sprintf("host %s is at %s already", e, other), "a NIC has one uplink: name each host once, and all hosts of a switch in one link")
+				c.add(p, fmt.Sprintf("host %s is already at %s", e, other), "a NIC has one uplink: name each host once, and all hosts of a switch in one link")
 			}
 			at[e] = path
 		}
@@ -166,7 +166,7 @@ func (c *checker) links() {
 	}
 	for _, h := range c.lab.Hosts {
 		if at[h.Name] == "" {
-			c.add("links", fmt.Sprintf("host %s is at no link", h.Name), "name it in the endpoints of one, or leave links out: all hosts are then on one switch")
+			c.add("links", fmt.Sprintf("host %s is at none of the links", h.Name), "name it in the endpoints of one, or leave links out: all hosts are then on one switch")
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (c *checker) machines() {
 		path := "machines." + m.Name
 		c.place(path, m.Name)
 		if c.isHost(m.Name) {
-			c.add(path, fmt.Sprintf("%s is the name of a host, too", m.Name), "use another one")
+			c.add(path, fmt.Sprintf("%s is also the name of a host", m.Name), "use another one")
 		}
 		if m.Guest != nil {
 			c.guest(path+".guest", m.Guest)
