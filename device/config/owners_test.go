@@ -33,11 +33,11 @@ func TestAListedAddressBelongsToOnePeer(t *testing.T) {
 		{"rack3", 8, "fd00::31", ""},
 		{"rack3", 8, "fd00::32", "not listed"},
 		{"2", 7, local(FunctionMAC("2", 15, 4095)), ""},
-		{"rack3", 7, local(FunctionMAC("2", 15, 4095)), "of a function of NIC 2"},
-		{"rack3", 7, local(FunctionMAC("200", 0, 1)), "of a function of NIC 200"}, // which is no peer
+		{"rack3", 7, local(FunctionMAC("2", 15, 4095)), "belongs to a function of NIC 2"},
+		{"rack3", 7, local(FunctionMAC("200", 0, 1)), "belongs to a function of NIC 200"}, // which is no peer
 		{"rack3", 7, local(FunctionMAC("rack3", 15, 4095)), ""},
-		{"2", 7, local(FunctionMAC("rack3", 15, 4095)), "of a function of NIC rack3"},
-		{"2", 7, local(FunctionMAC("here", 0, 1)), "of a function of NIC here"},
+		{"2", 7, local(FunctionMAC("rack3", 15, 4095)), "belongs to a function of NIC rack3"},
+		{"2", 7, local(FunctionMAC("here", 0, 1)), "belongs to a function of NIC here"},
 		{"2", 7, local(MAC{2, 0, 0, 1, 2, 3}), ""},
 		{"2", 7, "fe80::1", ""},
 	} {

@@ -130,12 +130,12 @@ func TestAKindTakesOnlyItsFields(t *testing.T) {
 // TestARefusedRuleSaysWhatIsRight checks that the error for a wrong rule says what is wrong and what would be right.
 func TestARefusedRuleSaysWhatIsRight(t *testing.T) {
 	for want, rules := range map[string][]Rule{
-		`unknown fault "bad"; use one of event-lost`:                {{Kind: "bad"}},
-		`dma: opcode send: only faults of work`:                     {{Kind: DMA, Opcode: "send"}},
-		`cqe-error: unknown opcode "sing"; use one of atomic-write`: {{Kind: CQEError, Opcode: "sing"}},
-		`command-fail: command "Fly": write it as in docs`:          {{Kind: CommandFail, Command: "Fly"}},
-		`event-lost: unknown event "x"; use one of cq, admin`:       {{Kind: EventLost, Event: "x"}},
-		`cqe-error: event cq: only`:                                 {{Kind: CQEError, Event: "cq"}},
+		`unknown fault "bad"; use one of event-lost`:                          {{Kind: "bad"}},
+		`dma: opcode send: only faults of work`:                               {{Kind: DMA, Opcode: "send"}},
+		`cqe-error: unknown opcode "sing"; use one of atomic-write`:           {{Kind: CQEError, Opcode: "sing"}},
+		`command-fail: unknown command "Fly"; write an admin command of docs`: {{Kind: CommandFail, Command: "Fly"}},
+		`event-lost: unknown event "x"; use one of cq, admin`:                 {{Kind: EventLost, Event: "x"}},
+		`cqe-error: event cq: only`:                                           {{Kind: CQEError, Event: "cq"}},
 		`starve: nth, every, probability or limit`: {
 			{Kind: Starve, Nth: 3}, {Kind: Starve, Every: 3}, {Kind: Starve, Probability: 0.5}, {Kind: Starve, Limit: 3},
 		},
