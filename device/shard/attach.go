@@ -17,7 +17,7 @@ func (s *Shard) Attach(b *guest.Binding, number uint32) (*guest.Device, abi.Stat
 	}
 	b.Memory = queues.NewWindowed(f.Settings().Window, nil)
 	if st = f.Attach(b); st == abi.StatusBusy {
-		why = taken(f.ID, f.Driver())
+		why = takenBy(f.ID, f.Driver())
 	}
 	return f.Device, st, why
 }
@@ -25,8 +25,8 @@ func (s *Shard) Attach(b *guest.Binding, number uint32) (*guest.Device, abi.Stat
 // linuxDriver is the name that the driver of guestlib/linux gives itself.
 const linuxDriver = "vnic.ko"
 
-// taken says which driver has a function.
-func taken(id pfvf.ID, by *guest.Binding) string {
+// takenBy says which driver has a function.
+func takenBy(id pfvf.ID, by *guest.Binding) string {
 	has := fmt.Sprintf("%s is attached to %s", id, guest.Name(by.Peer))
 	switch by.Driver {
 	case "":

@@ -20,7 +20,6 @@ const (
 	dropFalcon                           // refused by the transport, which counts the reason
 	dropTxClosed                         // to be sent, but the connection was just closed
 	dropTxSeal                           // to be sent, but sealing failed
-	dropAsyncEvent                       // connections refused because the guest took no events
 	dropLinkDown                         // to or from a function whose link is down
 	dropPanic                            // made the code that parses it panic
 	dropHandover                         // for another shard whose ring is full
@@ -30,7 +29,7 @@ const (
 
 var dropNames = [dropReasons]string{
 	"psp_malformed", "psp_spi", "psp_auth", "no_gateway", "not_falcon", "unknown_cid", "wrong_address",
-	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "async_event", "link_down", "panic", "handover", "probe",
+	"replay", "connection_spi", "connection_pcid", "falcon", "tx_closed", "tx_seal", "link_down", "panic", "handover", "probe",
 }
 
 func (r dropReason) String() string { return dropNames[r] }
@@ -40,13 +39,8 @@ type dropCounts [dropReasons]uint64
 
 func (c *dropCounts) count(r dropReason) { c[r]++ }
 
-// taken counts a packet that security refuses, and reports whether it was accepted.
-func (c *dropCounts) taken(why security.Refusal) bool {
-	if why != security.None {
-		c.count(refusalDrops[why])
-	}
-	return why == security.None
-}
+// countRefusal counts a packet that security refused.
+func (c *dropCounts) countRefusal(why security.Refusal) { c.count(refusalDrops[why]) }
 
 // refusalDrops maps security's refusals to drop reasons.
 var refusalDrops = [security.Refusals]dropReason{
@@ -55,7 +49,7 @@ var refusalDrops = [security.Refusals]dropReason{
 	security.WrongSPI: dropConnectionSPI, security.WrongCookie: dropConnectionPCID,
 }
 
-// shardCounts counts successful traffic. The shard owns it.
+// shardCounts counts what is no drop. The shard owns it.
 type shardCounts struct {
 	rxPackets, rxBytes uint64 // Falcon packets accepted
 	txPackets, txBytes uint64 // Falcon packets sealed
@@ -63,4 +57,6 @@ type shardCounts struct {
 
 	localPackets, localBytes uint64 // Falcon packets given to other shards
 	steered                  uint64 // frames of the uplink given to other shards
+
+	refusedBehindDriver uint64 // connections refused because their driver did not take its events
 }

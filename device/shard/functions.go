@@ -43,7 +43,7 @@ type functionSet struct {
 	core     Core
 	guests   *guest.Set
 	rdma     *rdma.Engine
-	drops    *dropCounts
+	counters *shardCounts
 	tape     *tape.Tape
 
 	host    *credit.Node
@@ -356,7 +356,7 @@ func (f *member) CreditsChanged() { f.set.falcon.engine.CreditsChanged() }
 
 // Left implements guest.Owner.
 func (f *member) Left(now falcon.Time, untaken uint64) {
-	f.set.drops[dropAsyncEvent] += untaken
+	f.set.counters.refusedBehindDriver += untaken
 	f.set.forget(now, f)
 }
 

@@ -94,7 +94,7 @@ func (l *lister) entry(k tape.Kind) {
 	case tape.Opened:
 		l.opened()
 	case tape.Taken:
-		l.taken()
+		l.handedOver()
 	default:
 		t.Pass(k)
 	}
@@ -139,10 +139,10 @@ func (l *lister) opened() {
 	}
 }
 
-// taken lists a frame of another shard.
-func (l *lister) taken() {
+// handedOver lists a frame of another shard.
+func (l *lister) handedOver() {
 	var f handover.Frame
-	from, ok := (&tapedRings{t: l.t}).taken(&f)
+	from, ok := (&tapedRings{t: l.t}).playTaken(&f)
 	switch {
 	case !ok:
 	case f.Kind == handover.Local:

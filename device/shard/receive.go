@@ -147,7 +147,10 @@ func (r *receiver) open(now falcon.Time, sealed []byte) (o *security.Opened, ok 
 	if why == security.OtherMode {
 		r.peers[o.Use.Peer].sealsOtherwise(now, r.guard.log, r.mode)
 	}
-	return o, r.drops.taken(why)
+	if why != security.None {
+		r.drops.countRefusal(why)
+	}
+	return o, why == security.None
 }
 
 // receiveFalcon passes an opened packet of the Falcon class to its connection.
@@ -183,7 +186,8 @@ func (r *receiver) receiveFor(now falcon.Time, d *underlay.Datagram, o *security
 	if why == security.WrongSPI {
 		r.core.SPIRefused(session.Use())
 	}
-	if !r.drops.taken(why) {
+	if why != security.None {
+		r.drops.countRefusal(why)
 		return
 	}
 	if newest {

@@ -101,7 +101,7 @@ func NewTaped(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.
 	s.networks.add(s.rdma, s.inbox.Wake)
 	s.falcon = newFalcon(index, cfg, core, s.rdma, s.networks, s.txSAs, t, s.log)
 	s.funcs = &functionSet{
-		falcon: s.falcon, networks: s.networks, plain: s.plain, trace: s.trace, cfg: cfg, core: core, guests: s.guests, rdma: s.rdma, drops: &s.drops,
+		falcon: s.falcon, networks: s.networks, plain: s.plain, trace: s.trace, cfg: cfg, core: core, guests: s.guests, rdma: s.rdma, counters: &s.counters,
 		host: core.Credits(), table: enabled, tape: t,
 	}
 	parsing := guard{&s.drops, s.log}

@@ -150,7 +150,7 @@ func (r *tapedRings) Take(f *handover.Frame) (from int, ok bool) {
 		return from, ok
 	}
 	if !t.Ask(tape.Taken) {
-		return r.taken(f)
+		return r.playTaken(f)
 	}
 	if !ok {
 		t.PutUint(0)
@@ -175,7 +175,7 @@ func (r *tapedRings) Take(f *handover.Frame) (from int, ok bool) {
 	return from, ok
 }
 
-func (r *tapedRings) taken(f *handover.Frame) (from int, ok bool) {
+func (r *tapedRings) playTaken(f *handover.Frame) (from int, ok bool) {
 	t := r.t
 	if f.Kind = handover.Kind(t.Uint()); f.Kind == 0 {
 		return 0, false

@@ -359,5 +359,6 @@ func (s *Shard) Counters() control.Counters {
 	for r, n := range s.drops {
 		v["drop."+dropReason(r).String()] = n
 	}
+	v["drop.async_event"] = s.counters.refusedBehindDriver // the name from when it was one of the drops
 	return v
 }

@@ -165,6 +165,9 @@ func TestCountersAreShown(t *testing.T) {
 			t.Errorf("drops for %s are not shown", r)
 		}
 	}
+	if _, ok := counters["drop.async_event"]; !ok {
+		t.Error("connections refused behind a driver are not shown")
+	}
 	for room, stats := range map[string]any{"rdma": rdma.Stats{}, "falcon": falcon.Stats{}, "gateway": gateway.Stats{}} {
 		other := map[string]string{ // shown by another name
 			"gateway.tunnel_packets": "gateway.tunnel_tx_packets", "gateway.tunnel_bytes": "gateway.tunnel_tx_bytes",
