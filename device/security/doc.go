@@ -24,7 +24,7 @@
 // Keys belong to one goroutine. Openers, TxSAs and Sessions each belong to a shard, and see changes
 // of Keys without a lock. A transmit SA belongs to one shard, so that no nonce is used twice. All
 // packets of the gateway class of one Use must come to the Opener that has their replay window;
-// their SPI says which one (Opener.Window). Nothing here allocates per packet.
+// their SPI says which one (Opener.ShardOf). Nothing here allocates per packet.
 //
 // References: Falcon Transport Protocol §7.1 (encapsulation), §9.2.2 (receive checks), §9.2.2.3
 // (rekey); RFC 6479 (replay window).

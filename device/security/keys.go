@@ -144,7 +144,7 @@ func (k *Keys) renew(sa *rxSA) error {
 }
 
 // window returns the shard of this NIC that has the replay window of a use of the gateway class.
-// The SPIs of the use carry the number (Opener.Window). Peers with as many shards as this NIC
+// The SPIs of the use carry the number (Opener.ShardOf). Peers with as many shards as this NIC
 // spread their uses over all of its shards.
 func (k *Keys) window(u Use) int { return int(u.Shard) % k.cfg.Shards }
 

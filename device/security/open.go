@@ -19,9 +19,9 @@ type Opener struct {
 	head   func(o *Opened) int
 }
 
-// Window returns the shard that has the replay window of a packet's SA, if the packet is of the
+// ShardOf returns the shard that has the replay window of a packet's SA, if the packet is of the
 // gateway class. ok is false for another class, and for an SPI that is not ours.
-func (o *Opener) Window(sealed []byte) (shard int, ok bool) { return o.psp.Lane(sealed) }
+func (o *Opener) ShardOf(sealed []byte) (shard int, ok bool) { return o.psp.Shard(sealed) }
 
 // Refusal says why a packet is refused.
 type Refusal uint8

@@ -150,7 +150,7 @@ func TestShardsSealApart(t *testing.T) {
 			return b
 		}
 		open := func(u Use, b []byte) {
-			window, gateway := to.openers[0].Window(b)
+			window, gateway := to.openers[0].ShardOf(b)
 			if gateway != (u.Class == cm.ClassGateway) || gateway && window != int(u.Shard)%len(to.openers) {
 				t.Fatalf("%v: window %d, %v", u, window, gateway)
 			}

@@ -86,15 +86,15 @@ func (o *others) end() {
 // shardOf returns the shard that a sealed packet is for.
 func (o *others) shardOf(sealed []byte) int {
 	if o.tape.Active() { // a tape holds neither whole superframes nor SPIs, so it holds the result
-		return int(o.tape.Number(tape.Lane, uint64(o.laneOf(sealed))))
+		return int(o.tape.Number(tape.PacketShard, uint64(o.peekShard(sealed))))
 	}
-	return o.laneOf(sealed)
+	return o.peekShard(sealed)
 }
 
-// laneOf does what shardOf does, by the packet's parts in clear text: for a packet of the gateway
+// peekShard does what shardOf does, by the packet's parts in clear text: for a packet of the gateway
 // class it returns the shard with its replay window, otherwise the shard of its connection.
-func (o *others) laneOf(sealed []byte) int {
-	if to, ok := o.opener.Window(sealed); ok {
+func (o *others) peekShard(sealed []byte) int {
+	if to, ok := o.opener.ShardOf(sealed); ok {
 		return to
 	}
 	if cid, ok := o.encap.PeekCID(sealed); ok {
@@ -105,9 +105,9 @@ func (o *others) laneOf(sealed []byte) int {
 	return o.index
 }
 
-// target returns the shard that a frame of the uplink is for; one is false for a superframe with
+// shardFor returns the shard that a frame of the uplink is for; one is false for a superframe with
 // packets for more than one shard.
-func (o *others) target(frame []byte, segment int) (to int, one bool) {
+func (o *others) shardFor(frame []byte, segment int) (to int, one bool) {
 	sealed, ok := o.underlay.Peek(frame)
 	if !ok {
 		return o.index, true
@@ -127,8 +127,8 @@ func (o *others) part(frame []byte, segment, i int) []byte {
 	return o.cut[:tap.Cut(o.cut, frame, segment, i)]
 }
 
-// give copies data to another shard, if there is room.
-func (o *others) give(to int, h *handover.Header, data []byte) bool {
+// putFrame copies data to another shard, if there is room.
+func (o *others) putFrame(to int, h *handover.Header, data []byte) bool {
 	o.head = *h
 	b := o.rings.Put(to, &o.head, len(data))
 	if b == nil {
@@ -139,28 +139,28 @@ func (o *others) give(to int, h *handover.Header, data []byte) bool {
 	return true
 }
 
-// hand gives a frame of the uplink to another shard.
-func (o *others) hand(to int, kind handover.Kind, segment int, frame []byte) {
-	if !o.give(to, &handover.Header{Kind: kind, A: uint32(max(segment, 0))}, frame) {
+// forward gives a frame of the uplink to another shard.
+func (o *others) forward(to int, kind handover.Kind, segment int, frame []byte) {
+	if !o.putFrame(to, &handover.Header{Kind: kind, A: uint32(max(segment, 0))}, frame) {
 		o.drops.count(dropHandover)
 	}
 }
 
-// tell passes a neighbour announcement (ARP, ND) to all other shards, since each sends by itself.
-func (o *others) tell(frame []byte) {
+// forwardNeighbour passes a neighbour announcement (ARP, ND) to all other shards, since each sends by itself.
+func (o *others) forwardNeighbour(frame []byte) {
 	if o == nil {
 		return
 	}
 	for to := range o.rings.Shards() {
 		if to != o.index {
-			o.hand(to, handover.Neighbour, 0, frame)
+			o.forward(to, handover.Neighbour, 0, frame)
 		}
 	}
 }
 
-// carry sends a Falcon packet to the shard at the other end of a connection inside the NIC.
-func (o *others) carry(now falcon.Time, from pfvf.ID, cid uint32, packet []byte) bool {
-	if !o.give(conn.ShardOf(cid), &handover.Header{Kind: handover.Local, Flow: uint32(from), A: cid, B: sentAt(now)}, packet) {
+// forwardLocal sends a Falcon packet to the shard at the other end of a connection inside the NIC.
+func (o *others) forwardLocal(now falcon.Time, from pfvf.ID, cid uint32, packet []byte) bool {
+	if !o.putFrame(conn.ShardOf(cid), &handover.Header{Kind: handover.Local, Flow: uint32(from), A: cid, B: sentAt(now)}, packet) {
 		o.drops.count(dropHandover)
 		return false
 	}
@@ -175,12 +175,12 @@ func sentAt(now falcon.Time) uint32 { return uint32(uint64(now) * 1000 >> 17) }
 func (o *others) ToPort(shard uint8, from, function uint32, frame []byte, off gateway.Offload) bool {
 	h := handover.Header{Kind: handover.Plain, Flow: from, A: function}
 	putOffload(h.Aux[:], off)
-	return o.give(int(shard), &h, frame)
+	return o.putFrame(int(shard), &h, frame)
 }
 
 // ToGroup implements gateway.Handover.
 func (o *others) ToGroup(shard uint8, from, tenant uint32, frame []byte) bool {
-	return o.give(int(shard), &handover.Header{Kind: handover.Group, Flow: from, A: tenant}, frame)
+	return o.putFrame(int(shard), &handover.Header{Kind: handover.Group, Flow: from, A: tenant}, frame)
 }
 
 // putOffload encodes a frame's offload, the work that its sender left to others, for another shard or

@@ -274,7 +274,7 @@ func TestFrameGoesToTheShardOfItsConnection(t *testing.T) {
 		"the last packet is cut":    {frame(sealedFor(2, n), sealedFor(2, n)[:20]), n, -1},
 		"one packet":                {frame(sealedFor(2, n)), n, 2},
 	} {
-		if got, one := o.target(tc.frame, tc.segment); one != (tc.want >= 0) || one && got != tc.want {
+		if got, one := o.shardFor(tc.frame, tc.segment); one != (tc.want >= 0) || one && got != tc.want {
 			t.Errorf("%s: for one %t, for %d, want %d", name, one, got, tc.want)
 		}
 	}

@@ -287,7 +287,7 @@ func TestPlainHostilePeer(t *testing.T) {
 			t.Fatal(err)
 		}
 		to := v.nics[1][0]
-		if w, ok := to.in.opener.Window(b[:n]); ok { // the shard that has its replay window
+		if w, ok := to.in.opener.ShardOf(b[:n]); ok { // the shard that has its replay window
 			to = v.nics[1][w]
 		}
 		to.in.unseal(v.now, &underlay.Datagram{}, b[:n])

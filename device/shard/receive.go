@@ -61,7 +61,7 @@ func (r *receiver) receive(now falcon.Time, frame []byte, segment int) {
 		r.receiveOwn(now, frame, segment)
 		return
 	}
-	if to, one := r.others.target(frame, segment); one {
+	if to, one := r.others.shardFor(frame, segment); one {
 		r.steer(now, to, frame, segment)
 		return
 	}
@@ -70,7 +70,7 @@ func (r *receiver) receive(now falcon.Time, frame []byte, segment int) {
 		if len(part) == 0 {
 			return
 		}
-		to, _ := r.others.target(part, 0)
+		to, _ := r.others.shardFor(part, 0)
 		r.steer(now, to, part, 0)
 	}
 }
@@ -82,7 +82,7 @@ func (r *receiver) steer(now falcon.Time, to int, frame []byte, segment int) {
 		return
 	}
 	r.counters.steered++
-	r.others.hand(to, handover.Uplink, segment, frame)
+	r.others.forward(to, handover.Uplink, segment, frame)
 }
 
 // receiveOwn takes a frame that is for this shard.
@@ -92,7 +92,7 @@ func (r *receiver) receiveOwn(now falcon.Time, frame []byte, segment int) {
 	switch verdict {
 	case underlay.Deliver:
 	case underlay.ARP, underlay.ND, underlay.Claim:
-		r.others.tell(frame)
+		r.others.forwardNeighbour(frame)
 		return
 	default:
 		return // counted by the underlay

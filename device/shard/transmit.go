@@ -143,7 +143,7 @@ func (s *sender) sendLocal(now falcon.Time, c *conn.Slot, packet []byte) {
 		whole := append(c.Inner.Append(nil, len(packet)), packet...)
 		s.capture.local(now, c, whole, wire.Payload(packet))
 	}
-	if s.others.carry(now, c.Owner.ID, c.Conn.RemoteCID(), packet) {
+	if s.others.forwardLocal(now, c.Owner.ID, c.Conn.RemoteCID(), packet) {
 		s.counters.localPackets++
 		s.counters.localBytes += uint64(len(packet))
 	}

@@ -4,20 +4,20 @@ import "encoding/binary"
 
 // Opener opens packets that peers sealed with the SPIs of a database. It belongs to one goroutine,
 // and may be used while the database's goroutine changes the database. All packets of an SA of
-// class gateway must come to one Opener, that of the SPI's lane, which has their replay window.
+// class gateway must come to one Opener, that of the SPI's shard, which has their replay window.
 // Other Openers do not know the SPI.
 type Opener struct {
 	db     *RxSADB
-	lane   int
+	shard  int
 	recent *rxSA // SA of the last packet
 }
 
-// Opener returns the opener of a lane.
-func (d *RxSADB) Opener(lane int) *Opener { return &Opener{db: d, lane: lane} }
+// Opener returns the opener of a shard.
+func (d *RxSADB) Opener(shard int) *Opener { return &Opener{db: d, shard: shard} }
 
-// Lane returns the lane whose Opener a packet must come to. ok is false if it may come to any,
+// Shard returns the shard whose Opener a packet must come to. ok is false if it may come to any,
 // because it is not of class gateway or of no SA.
-func (o *Opener) Lane(b []byte) (lane int, ok bool) {
+func (o *Opener) Shard(b []byte) (shard int, ok bool) {
 	if len(b) < BaseLen {
 		return 0, false
 	}
@@ -25,7 +25,7 @@ func (o *Opener) Lane(b []byte) (lane int, ok bool) {
 	if s == nil || s.class != ClassGateway {
 		return 0, false
 	}
-	return o.db.lane(s.spi), true
+	return o.db.shardOf(s.spi), true
 }
 
 // find returns the SA of an SPI; if there is none, nil.
@@ -56,7 +56,7 @@ func (o *Opener) Open(b []byte) (hdr Header, off int, clear []byte, err error) {
 		return Header{}, 0, nil, errShort
 	}
 	s := o.find(hdr.SPI)
-	if s == nil || s.class == ClassGateway && o.db.lane(s.spi) != o.lane {
+	if s == nil || s.class == ClassGateway && o.db.shardOf(s.spi) != o.shard {
 		return Header{}, 0, nil, ErrUnknownSPI
 	}
 	if s.version != hdr.Version {

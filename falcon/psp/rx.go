@@ -38,7 +38,7 @@ type RxSADB struct {
 	phase   uint32 // 0 or 1: the master key under which SPIs are issued now
 	next    [2]uint32
 	limit   int
-	lanes   int
+	shards  int
 	sas     *table.Table[uint32, *rxSA]
 	current atomic.Uint64 // Generation, as Generation.word
 }
@@ -62,10 +62,10 @@ func (g Generation) word() uint64 {
 	return w
 }
 
-// NewRxSADB returns an empty database that holds at most limit SPIs at a time. lanes is at least 1.
-// An SPI belongs to lane SPI modulo lanes.
-func NewRxSADB(m Master, limit, lanes int) *RxSADB {
-	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: table.New[uint32, *rxSA](), limit: limit, lanes: lanes}
+// NewRxSADB returns an empty database that holds at most limit SPIs at a time. shards is at least 1.
+// An SPI belongs to shard SPI modulo shards.
+func NewRxSADB(m Master, limit, shards int) *RxSADB {
+	return &RxSADB{master: m, next: [2]uint32{1, 1}, sas: table.New[uint32, *rxSA](), limit: limit, shards: shards}
 }
 
 // Issue issues a new SPI of the current phase and its key, for one peer to seal with. An SPI is
@@ -74,14 +74,14 @@ func (d *RxSADB) Issue(version uint8, class Class) (spi uint32, key []byte, err 
 	return d.IssueTo(version, class, 0, 0)
 }
 
-// IssueTo issues an SPI of the given lane, with a number for its owner, which Open returns in the
-// header of each packet. The Opener of the lane opens the packets if the class is gateway.
-func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64, lane int) (spi uint32, key []byte, err error) {
+// IssueTo issues an SPI of the given shard, with a number for its owner, which Open returns in the
+// header of each packet. The Opener of the shard opens the packets if the class is gateway.
+func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64, shard int) (spi uint32, key []byte, err error) {
 	if d.sas.Len() >= d.limit {
 		return 0, nil, fmt.Errorf("%w: the limit is %d", ErrFull, d.limit)
 	}
 	number := d.next[d.phase]
-	for d.lane(d.phase<<31|number) != lane {
+	for d.shardOf(d.phase<<31|number) != shard {
 		number++
 	}
 	if number&PhaseBit != 0 {
@@ -98,7 +98,7 @@ func (d *RxSADB) IssueTo(version uint8, class Class, owner uint64, lane int) (sp
 	return spi, key, nil
 }
 
-func (d *RxSADB) lane(spi uint32) int { return int(spi) % d.lanes }
+func (d *RxSADB) shardOf(spi uint32) int { return int(spi) % d.shards }
 
 // Forget removes an SPI: packets sealed with it are unknown from now on.
 func (d *RxSADB) Forget(spi uint32) {

@@ -54,7 +54,7 @@ const (
 	PortUSO                         // whether a port takes frames of UDP
 	PortTakes                       // whether a port takes frames that stand for many
 	PortWrote                       // whether a port took a frame
-	Lane                            // the shard that a sealed packet is for
+	PacketShard                     // the shard that a sealed packet is for
 	Taken                           // a frame of another shard, or that there is none
 	Given                           // whether another shard has room for a frame
 	Sound                           // whether the checksums of a packet are right
@@ -89,7 +89,7 @@ var names = map[Kind]string{
 	PortChange: "ports compared with settings", PortAdd: "port added", PortLost: "port lost", PortSync: "ports follow settings",
 	Functions: "settings of functions", Knows: "is the address known", Random: "random number", Untaken: "events not taken",
 	Opened: "packet opened", Checked: "packet checked", PortUSO: "port takes USO", PortTakes: "port takes offload", PortWrote: "port took the frame",
-	Lane: "shard of a packet", Taken: "frame of another shard", Given: "another shard has room", Sound: "checksums are right", Pool: "pool of credits",
+	PacketShard: "shard of a packet", Taken: "frame of another shard", Given: "another shard has room", Sound: "checksums are right", Pool: "pool of credits",
 	StreamEvent: "event of TCP", StreamPacket: "packet of TCP", StreamWaits: "TCP has packets", Epoch: "epoch of a function",
 	MemRead: "memory read", MemWrite: "memory written", MemLoad: "word loaded", MemStore: "word stored", MemSwap: "compare and swap", MemAdd: "fetch and add",
 	MemHas: "memory mapped", MemRange: "mapped range", BellTake: "doorbell records", BellArm: "bell armed",
@@ -101,7 +101,7 @@ var names = map[Kind]string{
 // outcome of an access to guest memory, the rest is there only if all was well; after z, a number, if it is not 0.
 var values = map[Kind]string{
 	StepEnd: "s", InboxEnd: "", Secret: "", Deliver: "", PortChange: "", PortSync: "", PortAdd: "uu", PortLost: "u",
-	Knows: "u", Random: "u", Untaken: "u", Checked: "u", PortUSO: "u", PortTakes: "u", PortWrote: "u", Lane: "u", Given: "u", Sound: "u", Pool: "u",
+	Knows: "u", Random: "u", Untaken: "u", Checked: "u", PortUSO: "u", PortTakes: "u", PortWrote: "u", PacketShard: "u", Given: "u", Sound: "u", Pool: "u",
 	MemRead: "op", MemWrite: "o", MemLoad: "ou", MemStore: "o", MemSwap: "ou", MemAdd: "ou", MemHas: "u", MemRange: "u",
 	StreamEvent: "zuububbuul", StreamPacket: "zuuuup", StreamWaits: "u", Epoch: "u",
 	BellTake: "be", BellArm: "ue", AreaRead: "ep", AreaWrite: "e", AreaLoad: "ue",

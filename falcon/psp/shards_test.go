@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// sealFor issues an SPI of a lane, and seals a packet with it.
-func sealFor(t *testing.T, d *RxSADB, class Class, owner uint64, lane int) (spi uint32, sealed []byte) {
+// sealFor issues an SPI of a shard, and seals a packet with it.
+func sealFor(t *testing.T, d *RxSADB, class Class, owner uint64, shard int) (spi uint32, sealed []byte) {
 	t.Helper()
-	spi, key, err := d.IssueTo(0, class, owner, lane)
+	spi, key, err := d.IssueTo(0, class, owner, shard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,37 +23,37 @@ func sealFor(t *testing.T, d *RxSADB, class Class, owner uint64, lane int) (spi 
 	return spi, sealed
 }
 
-// TestAnSPIIsOfTheLaneAskedFor: an SPI is of the lane it was asked for in either phase, and a packet of class gateway
-// is opened in that lane alone, one of class Falcon in any.
-func TestAnSPIIsOfTheLaneAskedFor(t *testing.T) {
-	const lanes = 3
-	d := NewRxSADB(testMaster(t), 100, lanes)
-	var open [lanes]*Opener
+// TestAnSPIIsOfTheShardAskedFor: an SPI is of the shard it was asked for in either phase, and a packet of class gateway
+// is opened in that shard alone, one of class Falcon in any.
+func TestAnSPIIsOfTheShardAskedFor(t *testing.T) {
+	const shards = 3
+	d := NewRxSADB(testMaster(t), 100, shards)
+	var open [shards]*Opener
 	for i := range open {
 		open[i] = d.Opener(i)
 	}
 	seen := map[uint32]bool{}
 	for phase := range uint32(2) {
-		for n := range 4 * lanes {
-			lane := n * 2 % lanes
+		for n := range 4 * shards {
+			shard := n * 2 % shards
 			for _, class := range []Class{ClassFalcon, ClassGateway} {
-				spi, sealed := sealFor(t, d, class, uint64(n), lane)
-				if seen[spi] || int(spi)%lanes != lane || spi>>31 != phase {
-					t.Fatalf("SPI %#x for lane %d in phase %d, issued before: %v", spi, lane, phase, seen[spi])
+				spi, sealed := sealFor(t, d, class, uint64(n), shard)
+				if seen[spi] || int(spi)%shards != shard || spi>>31 != phase {
+					t.Fatalf("SPI %#x for shard %d in phase %d, issued before: %v", spi, shard, phase, seen[spi])
 				}
 				seen[spi] = true
 				for i, o := range open {
-					if got, ok := o.Lane(sealed); ok != (class == ClassGateway) || ok && got != lane {
-						t.Errorf("class %d: lane %d, %v, want %d", class, got, ok, lane)
+					if got, ok := o.Shard(sealed); ok != (class == ClassGateway) || ok && got != shard {
+						t.Errorf("class %d: shard %d, %v, want %d", class, got, ok, shard)
 					}
 					b := append([]byte(nil), sealed...)
 					h, _, _, err := o.Open(b)
-					if class == ClassGateway && i != lane {
+					if class == ClassGateway && i != shard {
 						if !errors.Is(err, ErrUnknownSPI) {
-							t.Errorf("packet of lane %d in lane %d: %v", lane, i, err)
+							t.Errorf("packet of shard %d in shard %d: %v", shard, i, err)
 						}
 					} else if err != nil || h.Owner != uint64(n) || h.Class != class {
-						t.Errorf("class %d, lane %d in lane %d: %v, owner %d", class, lane, i, err, h.Owner)
+						t.Errorf("class %d, shard %d in shard %d: %v, owner %d", class, shard, i, err, h.Owner)
 					}
 				}
 			}
@@ -62,34 +62,34 @@ func TestAnSPIIsOfTheLaneAskedFor(t *testing.T) {
 	}
 }
 
-// TestLaneOfNothing: a packet shorter than a header, or of an SPI that is not in use, may go to any
-// lane.
-func TestLaneOfNothing(t *testing.T) {
+// TestAPacketOfNoSPIMayGoToAnyShard: a packet shorter than a header, or of an SPI that is not in use, may go to any
+// shard.
+func TestAPacketOfNoSPIMayGoToAnyShard(t *testing.T) {
 	d := NewRxSADB(testMaster(t), 100, 2)
 	spi, sealed := sealFor(t, d, ClassGateway, 0, 1)
 	o := d.Opener(0)
 	for n := range len(sealed) {
-		if _, ok := o.Lane(sealed[:n]); ok != (n >= BaseLen) {
+		if _, ok := o.Shard(sealed[:n]); ok != (n >= BaseLen) {
 			t.Errorf("%d bytes: %v", n, ok)
 		}
 	}
 	d.Forget(spi)
-	if _, ok := o.Lane(sealed); ok {
-		t.Error("the lane of an SPI that has ended is known")
+	if _, ok := o.Shard(sealed); ok {
+		t.Error("the shard of an SPI that has ended is known")
 	}
 }
 
-// TestLastLanesSPI: a lane's last SPI of a master key is issued, and then the lane has none, though
+// TestAShardHasNoSPIAfterItsLast: a shard's last SPI of a master key is issued, and then the shard has none, though
 // others may.
-func TestLastLanesSPI(t *testing.T) {
+func TestAShardHasNoSPIAfterItsLast(t *testing.T) {
 	d := NewRxSADB(Master{}, 100, 2)
 	d.next[0] = PhaseBit - 2
 	if spi, _, err := d.IssueTo(0, ClassGateway, 0, 1); err != nil || spi != PhaseBit-1 {
 		t.Fatalf("SPI %#x, %v", spi, err)
 	}
-	for lane := range 2 {
-		if _, _, err := d.IssueTo(0, ClassGateway, 0, lane); !errors.Is(err, ErrExhausted) {
-			t.Errorf("lane %d: %v", lane, err)
+	for shard := range 2 {
+		if _, _, err := d.IssueTo(0, ClassGateway, 0, shard); !errors.Is(err, ErrExhausted) {
+			t.Errorf("shard %d: %v", shard, err)
 		}
 	}
 }
