@@ -13,9 +13,9 @@ import (
 // ask this list, or the wires themselves.
 var Wires = []*transport.Kind{&rof.Kind, &local.Kind, &roce.Kind, &iwarp.Kind}
 
-// Only returns the kind of wire that is the only one of a function with this value of
+// KindByName returns the kind of wire that is the only one of a function with this value of
 // rdma.transport. It returns an empty kind if there are several (auto).
-func Only(name string) *transport.Kind {
+func KindByName(name string) *transport.Kind {
 	for _, k := range Wires {
 		if k.Name == name {
 			return k

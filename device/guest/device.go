@@ -68,8 +68,8 @@ type Owner interface {
 	Announce(add, drop [16]byte, then func(abi.Status))
 	// Withdraw takes back everything that was announced or is still to be announced.
 	Withdraw()
-	// LinkMoved reports that a fault holds the function's link down, or has ended.
-	LinkMoved(now falcon.Time)
+	// LinkChanged reports that a fault holds the function's link down, or has ended.
+	LinkChanged(now falcon.Time)
 	// CreditsChanged reports that a fault withholds credits from the function, or has ended.
 	CreditsChanged()
 	// Left reports that the driver has left. untaken is the number of connections refused because

@@ -39,7 +39,7 @@ func (h *owner) VFs() (possible, enabled int)               { return h.possible,
 func (h *owner) TakeVFsDown(falcon.Time)                    { h.say("VFs down") }
 func (h *owner) Announce(_, _ [16]byte, _ func(abi.Status)) {}
 func (h *owner) Withdraw()                                  { h.say("withdraw") }
-func (h *owner) LinkMoved(falcon.Time)                      {}
+func (h *owner) LinkChanged(falcon.Time)                    {}
 func (h *owner) CreditsChanged()                            {}
 func (h *owner) Left(_ falcon.Time, n uint64)               { h.say("left %d", n) }
 func (h *owner) Wire(falcon.Time, uint32)                   {}

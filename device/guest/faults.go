@@ -146,7 +146,7 @@ type faultTarget interface {
 	// resumeAdmin looks at the admin queue that was postponed.
 	resumeAdmin(now falcon.Time)
 	resetByFault(now falcon.Time)
-	linkMoved(now falcon.Time)
+	linkChanged(now falcon.Time)
 	// starve withholds credits from the function, or ends that.
 	starve(on bool)
 	Fault(code abi.Fault, reason string)
@@ -219,7 +219,7 @@ func (x *injection) settle(now falcon.Time) {
 	}
 	if x.flap {
 		x.flap = false
-		x.f.linkMoved(now)
+		x.f.linkChanged(now)
 	}
 	if on := x.rules.InForce(now, fault.Starve); on != x.starving {
 		x.starving = on
@@ -430,8 +430,8 @@ func (f *Device) resetByFault(now falcon.Time) {
 	f.TakeDown(now, "an injected fault reset it")
 }
 
-// linkMoved implements faultTarget.
-func (f *Device) linkMoved(now falcon.Time) { f.owner.LinkMoved(now) }
+// linkChanged implements faultTarget.
+func (f *Device) linkChanged(now falcon.Time) { f.owner.LinkChanged(now) }
 
 // starve implements faultTarget.
 func (f *Device) starve(on bool) {

@@ -39,7 +39,7 @@ func (p *patient) say(format string, args ...any) {
 func (p *patient) Verbs() *rdma.Function          { return nil }
 func (p *patient) resumeAdmin(falcon.Time)        { p.say("commands") }
 func (p *patient) resetByFault(falcon.Time)       { p.say("reset") }
-func (p *patient) linkMoved(falcon.Time)          { p.say("link down %v", p.LinkDown()) }
+func (p *patient) linkChanged(falcon.Time)        { p.say("link down %v", p.LinkDown()) }
 func (p *patient) starve(on bool)                 { p.say("starve %v", on) }
 func (p *patient) Fault(code abi.Fault, _ string) { p.say("fault %v", code) }
 

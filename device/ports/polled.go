@@ -9,20 +9,20 @@ import (
 	"github.com/falcon-vnic/vnic/internal/timer"
 )
 
-// loopPort is one port in a Set: its device, and the shard's Port.
-type loopPort struct {
+// servedPort is one port in a Set: its device, and the shard's Port.
+type servedPort struct {
 	dev    Device
 	port   *shard.Port
 	number int32
-	flow   fair.Flow[loopPort] // its share of what is read
-	had    bool                // it has frames in this turn
-	more   bool                // it was not read to the end the last time
-	polled Polled              // nil: its device signals each frame
-	awake  bool                // it is in polledPorts.awake
-	owes   bool                // it is in polledPorts.owes
-	dirty  bool                // it is in polledPorts.dirty
-	idle   int                 // number of polls in a row without a frame
-	paused timer.Handle        // armed: nothing is read until then, because the function has used up its rate
+	flow   fair.Flow[servedPort] // its share of what is read
+	had    bool                  // it has frames in this turn
+	more   bool                  // it was not read to the end the last time
+	polled Polled                // nil: its device signals each frame
+	awake  bool                  // it is in polledPorts.awake
+	owes   bool                  // it is in polledPorts.owes
+	dirty  bool                  // it is in polledPorts.dirty
+	idle   int                   // number of polls in a row without a frame
+	paused timer.Handle          // armed: nothing is read until then, because the function has used up its rate
 }
 
 // idleLooks is the number of polls without a frame after which a guest is asked to signal, while
@@ -31,15 +31,15 @@ const idleLooks = 256
 
 // polledPorts holds the polled ports of a set.
 type polledPorts struct {
-	awake []*loopPort // ports that are polled
-	first int         // index in awake at which the next turn begins
-	owes  []*loopPort // ports that were read and whose guests wait to get their buffers back
-	dirty []*loopPort // ports that were written to and not settled
+	awake []*servedPort // ports that are polled
+	first int           // index in awake at which the next turn begins
+	owes  []*servedPort // ports that were read and whose guests wait to get their buffers back
+	dirty []*servedPort // ports that were written to and not settled
 }
 
 // turns puts the ports to be polled now into list, as many as fit, and returns their number. All
 // ports get their turn.
-func (ps *polledPorts) turns(list []*loopPort) int {
+func (ps *polledPorts) turns(list []*servedPort) int {
 	n := min(len(ps.awake), len(list))
 	for i := range n {
 		list[i] = ps.awake[(ps.first+i)%len(ps.awake)]
@@ -51,7 +51,7 @@ func (ps *polledPorts) turns(list []*loopPort) int {
 }
 
 // startPolling starts polling a guest.
-func (ps *polledPorts) startPolling(p *loopPort) {
+func (ps *polledPorts) startPolling(p *servedPort) {
 	p.polled.Wake()
 	p.idle = 0
 	if !p.awake {
@@ -61,15 +61,15 @@ func (ps *polledPorts) startPolling(p *loopPort) {
 }
 
 // stopPolling stops polling a guest.
-func (ps *polledPorts) stopPolling(p *loopPort) {
+func (ps *polledPorts) stopPolling(p *servedPort) {
 	if p.awake {
 		p.awake = false
-		ps.awake = slices.DeleteFunc(ps.awake, func(o *loopPort) bool { return o == p })
+		ps.awake = slices.DeleteFunc(ps.awake, func(o *servedPort) bool { return o == p })
 	}
 }
 
 // looked records whether a polled guest had frames.
-func (ps *polledPorts) looked(p *loopPort, had bool) {
+func (ps *polledPorts) looked(p *servedPort, had bool) {
 	if had {
 		p.idle = 0
 		if !p.owes {
@@ -85,7 +85,7 @@ func (ps *polledPorts) looked(p *loopPort, had bool) {
 // arm asks all guests to signal, except those that have frames already. It reports whether there
 // are such.
 func (ps *polledPorts) arm() (waiting bool) {
-	ps.awake = slices.DeleteFunc(ps.awake, func(p *loopPort) bool {
+	ps.awake = slices.DeleteFunc(ps.awake, func(p *servedPort) bool {
 		if p.polled.Arm() {
 			waiting = true
 			return false
@@ -97,7 +97,7 @@ func (ps *polledPorts) arm() (waiting bool) {
 }
 
 // owe records that a guest waits to get buffers back.
-func (ps *polledPorts) owe(p *loopPort) {
+func (ps *polledPorts) owe(p *servedPort) {
 	if !p.owes {
 		p.owes = true
 		ps.owes = append(ps.owes, p)
@@ -106,11 +106,11 @@ func (ps *polledPorts) owe(p *loopPort) {
 
 // leave stops polling a port that is being removed. It copies what is still needed from its guest's
 // memory now.
-func (ps *polledPorts) leave(p *loopPort) {
+func (ps *polledPorts) leave(p *servedPort) {
 	ps.stopPolling(p)
 	if p.owes {
 		p.owes = false
-		ps.owes = slices.DeleteFunc(ps.owes, func(o *loopPort) bool { return o == p })
+		ps.owes = slices.DeleteFunc(ps.owes, func(o *servedPort) bool { return o == p })
 		p.polled.Return()
 	}
 }
@@ -118,7 +118,7 @@ func (ps *polledPorts) leave(p *loopPort) {
 // noted is a Polled that records writes of the gateway.
 type noted struct {
 	Polled
-	of  *loopPort
+	of  *servedPort
 	all *polledPorts
 }
 

@@ -105,9 +105,9 @@ func TestArmBeforeSleep(t *testing.T) {
 // TestPolledGuestsTakeTurns checks that if not all guests can be polled in a turn, they take turns
 // in order, and none is polled twice in one.
 func TestPolledGuestsTakeTurns(t *testing.T) {
-	guests := make([]*loopPort, 5)
+	guests := make([]*servedPort, 5)
 	for i := range guests {
-		guests[i] = &loopPort{number: int32(i)}
+		guests[i] = &servedPort{number: int32(i)}
 	}
 	for _, c := range []struct{ awake, room, turns, want string }{
 		{"", "..", "2", "|"},
@@ -124,7 +124,7 @@ func TestPolledGuestsTakeTurns(t *testing.T) {
 		}
 		var got []string
 		for range int(c.turns[0] - '0') {
-			list := make([]*loopPort, len(c.room))
+			list := make([]*servedPort, len(c.room))
 			text := ""
 			for _, p := range list[:ps.turns(list)] {
 				text += string(rune('0' + p.number))

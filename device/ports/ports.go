@@ -51,18 +51,18 @@ func costOf(size int, off *gateway.Offload) int {
 type Set struct {
 	of    shard.Ports
 	epoll int
-	ports []*loopPort // by number; nil: free
+	ports []*servedPort // by number; nil: free
 	log   *slog.Logger
 	clock func() int64
 
 	polled polledPorts
-	paused timer.Wheel[*loopPort] // ports that may not be read before a time
-	round  fair.Round[loopPort]   // ports that may have frames
-	rest   int                    // number of ports that were not read to the end
+	paused timer.Wheel[*servedPort] // ports that may not be read before a time
+	round  fair.Round[servedPort]   // ports that may have frames
+	rest   int                      // number of ports that were not read to the end
 
 	events [portReady]unix.EpollEvent
-	looks  [portReady]*loopPort
-	had    []*loopPort // ports with frames in this turn
+	looks  [portReady]*servedPort
+	had    []*servedPort // ports with frames in this turn
 	arena  []byte
 	in     []gateway.PortInput
 }
@@ -93,7 +93,7 @@ func newSet(of shard.Ports, clock func() int64, log *slog.Logger) (*Set, error) 
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
 	return &Set{
-		of: of, epoll: epoll, log: log, clock: clock, round: fair.Round[loopPort]{Quantum: portQuantum},
+		of: of, epoll: epoll, log: log, clock: clock, round: fair.Round[servedPort]{Quantum: portQuantum},
 		arena: make([]byte, portArena), in: make([]gateway.PortInput, 0, portBatch),
 	}, nil
 }
@@ -105,7 +105,7 @@ func (ps *Set) Add(p *shard.Port, dev Device) error {
 		i = len(ps.ports)
 		ps.ports = append(ps.ports, nil)
 	}
-	l := &loopPort{dev: dev, port: p, number: int32(i)}
+	l := &servedPort{dev: dev, port: p, number: int32(i)}
 	ps.ports[i] = l
 	p.Device = dev
 	if polled, ok := dev.(Polled); ok {
@@ -121,7 +121,7 @@ func (ps *Set) Add(p *shard.Port, dev Device) error {
 
 // Remove removes a port and returns its device, which the caller has to close; nil: it has none.
 func (ps *Set) Remove(p *shard.Port) Device {
-	i := slices.IndexFunc(ps.ports, func(l *loopPort) bool { return l != nil && l.port == p })
+	i := slices.IndexFunc(ps.ports, func(l *servedPort) bool { return l != nil && l.port == p })
 	if i < 0 {
 		return nil
 	}
@@ -194,7 +194,7 @@ func (ps *Set) Read() (some bool) {
 
 // readFrame reads the next frame of a port into room, and charges its cost. size is 0 if there is
 // none.
-func (ps *Set) readFrame(p *loopPort, room []byte) (size, cost int) {
+func (ps *Set) readFrame(p *servedPort, room []byte) (size, cost int) {
 	size, rest, off, err := p.dev.Read(room[:tap.FunctionBuffer])
 	switch {
 	case err != nil:
@@ -222,7 +222,7 @@ func (ps *Set) readFrame(p *loopPort, room []byte) (size, cost int) {
 }
 
 // settle ends a port's turn in the round. more means that it was not read to the end.
-func (ps *Set) settle(p *loopPort, more bool) {
+func (ps *Set) settle(p *servedPort, more bool) {
 	if p.more != more {
 		p.more = more
 		if more {
@@ -237,7 +237,7 @@ func (ps *Set) settle(p *loopPort, more bool) {
 }
 
 // leave removes a port from the round.
-func (ps *Set) leave(p *loopPort) {
+func (ps *Set) leave(p *servedPort) {
 	p.flow.Leave()
 	ps.settle(p, false)
 }
@@ -264,11 +264,11 @@ func (ps *Set) Arm() (waiting bool) {
 }
 
 // More implements thread.Ports.
-func (ps *Set) More() bool { return ps.rest > 0 && ps.of.Patient() }
+func (ps *Set) More() bool { return ps.rest > 0 && ps.of.MayWait() }
 
 // pause stops reading a port until a time. Meanwhile its guest's frames wait in front of it, and
 // then are dropped there.
-func (ps *Set) pause(p *loopPort, until int64) {
+func (ps *Set) pause(p *servedPort, until int64) {
 	ps.paused.Arm(&p.paused, p, 0, until)
 	ps.listen(p, 0)
 	ps.leave(p)
@@ -284,7 +284,7 @@ func (ps *Set) resume(now int64) {
 	}
 }
 
-func (ps *Set) listen(p *loopPort, events uint32) {
+func (ps *Set) listen(p *servedPort, events uint32) {
 	e := unix.EpollEvent{Events: events, Fd: p.number}
 	_ = unix.EpollCtl(ps.epoll, unix.EPOLL_CTL_MOD, p.dev.FD(), &e) // fails for a device that is gone, which is not read anyway
 }
@@ -293,7 +293,7 @@ func (ps *Set) listen(p *loopPort, events uint32) {
 func (ps *Set) Deadline() int64 { return ps.paused.Deadline() }
 
 // fail takes a port whose device is gone out of service; everything else goes on.
-func (ps *Set) fail(p *loopPort, err error) {
+func (ps *Set) fail(p *servedPort, err error) {
 	if p.port.Lost {
 		return
 	}

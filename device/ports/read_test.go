@@ -106,9 +106,9 @@ func TestPortsShareATurn(t *testing.T) {
 				t.Errorf("%s: port %d has %d frames left, want %d", c.what, i, len(w.devs[i].frames), left)
 			}
 		}
-		for _, patient := range []bool{true, false} { // whether the last frame for the uplink is a port's
-			w.shard.Queue().Patient = patient
-			if w.set.More() != (patient && c.more) {
+		for _, mayWait := range []bool{true, false} { // whether the last frame for the uplink is a port's
+			w.shard.Queue().MayWait = mayWait
+			if w.set.More() != (mayWait && c.more) {
 				t.Errorf("%s: more may follow: %v, want %v", c.what, w.set.More(), c.more)
 			}
 		}
@@ -122,7 +122,7 @@ func TestMoreReportsTheLastTurn(t *testing.T) {
 	w.devs[0].fill(60_000, 60_000, 60_000, 60_000, 60)
 	for _, want := range []bool{true, false} {
 		w.read()
-		if w.shard.Queue().Patient = true; w.set.More() != want {
+		if w.shard.Queue().MayWait = true; w.set.More() != want {
 			t.Errorf("more may follow: %v, want %v", !want, want)
 		}
 	}

@@ -219,7 +219,7 @@ func (o Orders) PFLink(now falcon.Time, pf pfvf.ID, is pfvf.Link) {
 	fs := o.s.funcs
 	if fs.links[pf.PF()] != is { // equal if the PF is this shard's own
 		fs.links[pf.PF()] = is
-		fs.linkChanged(now, pf)
+		fs.updateLinks(now, pf)
 		fs.syncPorts(pf)
 	}
 }

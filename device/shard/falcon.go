@@ -130,7 +130,7 @@ func (c connections) EndQP(now falcon.Time, qpn uint32) {
 func (c connections) Start(v *rdma.Function, mem *queues.Memory) {
 	v.UseTrace(c.Trace)
 	c.f.mem = mem
-	c.f.set.networks.start(&c.Owner, v, c.f, c.f.transport())
+	c.f.set.networks.start(&c.Owner, v, c.f, c.f.wireName())
 	c.Connections.Start(v, mem)
 }
 

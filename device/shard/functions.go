@@ -132,7 +132,7 @@ func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*member, error) {
 	fs.changed[id] = true
 	fs.members.put(id, f)
 	fs.count.Store(int32(fs.members.len()))
-	fs.linkOf(now, f)
+	fs.updateLink(now, f)
 	return f, nil
 }
 
@@ -209,7 +209,7 @@ func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) erro
 	if !id.IsVF() {
 		fs.links[id.PF()] = is.Link
 	}
-	fs.linkChanged(now, id.Parent())
+	fs.updateLinks(now, id.Parent())
 	if v := f.Verbs(); v != nil {
 		fs.rdma.RateChanged(now, v)
 	}
@@ -247,7 +247,7 @@ func (f *member) adopt(now falcon.Time) {
 		f.GuestCID = c.Guest.CID
 	}
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
-	limits, wire := functionLimits(&c.Limits, pathMTU(f.set.cfg)), rdma.Only(f.transport())
+	limits, wire := functionLimits(&c.Limits, pathMTU(f.set.cfg)), rdma.KindByName(f.wireName())
 	limits.RCOnly = wire.RCOnly
 	f.conns.SetLimits(&limits)
 	f.set.falcon.engine.SetWeight(uint32(f.ID), int(c.Weight))
@@ -258,8 +258,8 @@ func (f *member) adopt(now falcon.Time) {
 	f.Adopt(now, is)
 }
 
-// transport returns rdma.transport of the function.
-func (f *member) transport() string { return cmp.Or(f.cfg.Transport, f.set.cfg.RDMA.Transport) }
+// wireName returns rdma.transport of the function.
+func (f *member) wireName() string { return cmp.Or(f.cfg.Transport, f.set.cfg.RDMA.Transport) }
 
 // pathMTU returns the largest path MTU that drivers are told of. Connections over Falcon may carry more
 // in a packet (rdma.mtu), but verbs know no larger one than 4096 bytes.
@@ -275,15 +275,15 @@ func functionLimits(l *config.Limits, mtu int) verbs.Limits {
 	return limits.WithDefaults()
 }
 
-// linkChanged recomputes the links of a PF and its VFs and tells those whose link changed.
-func (fs *functionSet) linkChanged(now falcon.Time, pf pfvf.ID) {
+// updateLinks recomputes the links of a PF and its VFs and tells those whose link changed.
+func (fs *functionSet) updateLinks(now falcon.Time, pf pfvf.ID) {
 	for f := range fs.members.of(pf) {
-		fs.linkOf(now, f)
+		fs.updateLink(now, f)
 	}
 }
 
-// linkOf recomputes the link of one function.
-func (fs *functionSet) linkOf(now falcon.Time, f *member) {
+// updateLink recomputes the link of one function.
+func (fs *functionSet) updateLink(now falcon.Time, f *member) {
 	up := f.Link == pfvf.LinkEnable || f.Link == pfvf.LinkAuto && (!f.ID.IsVF() || fs.links[f.ID.PF()] != pfvf.LinkDisable)
 	up = up && !f.Faults.LinkDown()
 	if up == f.LinkUp {
@@ -348,8 +348,8 @@ func (f *member) Announce(add, drop [16]byte, then func(abi.Status)) {
 // Withdraw implements guest.Owner.
 func (f *member) Withdraw() { f.set.core.Withdraw(f.ID) }
 
-// LinkMoved implements guest.Owner.
-func (f *member) LinkMoved(now falcon.Time) { f.set.linkChanged(now, f.ID.Parent()) }
+// LinkChanged implements guest.Owner.
+func (f *member) LinkChanged(now falcon.Time) { f.set.updateLinks(now, f.ID.Parent()) }
 
 // CreditsChanged implements guest.Owner.
 func (f *member) CreditsChanged() { f.set.falcon.engine.CreditsChanged() }

@@ -24,7 +24,7 @@ func List(t *tape.Tape, f func(Note)) (err error) {
 			err = nil
 		}
 	}()
-	defer ends(t, &err)
+	defer recoverAsError(t, &err)
 	l := lister{t: t, f: f, drivers: map[uint64]string{}}
 	for {
 		steps := t.Steps()
@@ -78,7 +78,7 @@ func (l *lister) entry(k tape.Kind) {
 		} else {
 			l.note("the core answers")
 		}
-	case tape.Seen:
+	case tape.VFAnswer:
 		t.Uint()
 		t.Uint()
 		t.Bytes()

@@ -300,7 +300,7 @@ func (n *network) transmit(now falcon.Time, out *plainOut, burst int) (more bool
 		out.seal(now, b, &n.cut, packet)
 		last = len(packet) + security.MaxHeadroom + security.Trailer
 		bytes += last
-		out.uplink.tx.Patient = false
+		out.uplink.tx.MayWait = false
 		if !n.cut.Left() && !n.cut.NextCopy() {
 			n.used--
 			n.sending.NoteSent(true)

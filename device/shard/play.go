@@ -68,8 +68,8 @@ func (p *Player) note(what string) {
 	p.noted++
 }
 
-// packet notes a packet.
-func (p *Player) packet(dir capture.Direction, packet []byte, comment string) {
+// notePacket notes a packet.
+func (p *Player) notePacket(dir capture.Direction, packet []byte, comment string) {
 	way := "in "
 	if dir == captureOut {
 		way = "out"
@@ -102,7 +102,7 @@ func falconIn(packet []byte) []byte {
 
 // NewPlayer returns a player of a shard with the NIC's configuration.
 func NewPlayer(index int, cfg *config.Config, t *tape.Tape, log *slog.Logger) (p *Player, err error) {
-	defer ends(t, &err)
+	defer recoverAsError(t, &err)
 	p = &Player{tape: t}
 	if p.Shard, err = NewTaped(index, cfg, nil, t, log); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func NewPlayer(index int, cfg *config.Config, t *tape.Tape, log *slog.Logger) (p
 	if cfg.NIC.Shards > 1 {
 		p.Shard.join(nil)
 	}
-	p.Shard.capture.watch = p.packet
+	p.Shard.capture.watch = p.notePacket
 	p.Shard.View().Captures.setSinks(nil)
 	return p, nil
 }
@@ -138,9 +138,9 @@ func (p *Player) Connections() (list []control.Connection) {
 	return list
 }
 
-// ends turns a panic that ends playing into an error. A recording can come from anybody, so whatever
-// the shard does with it is the recording's fault.
-func ends(t *tape.Tape, err *error) {
+// recoverAsError turns a panic that ends playing into an error. A recording can come from anybody, so
+// whatever the shard does with it is the recording's fault.
+func recoverAsError(t *tape.Tape, err *error) {
 	switch v := recover().(type) {
 	case nil:
 	case *tape.Difference:
@@ -156,42 +156,42 @@ func ends(t *tape.Tape, err *error) {
 // where the shard does not do what it did when it was recorded. After an error there is no next
 // event.
 func (p *Player) Next() (k tape.Kind, err error) {
-	defer ends(p.tape, &err)
+	defer recoverAsError(p.tape, &err)
 	if k, err = p.tape.Next(); err != nil {
 		return k, err
 	}
 	switch k {
 	case tape.Step:
-		p.step()
+		p.playStep()
 	case tape.Flush:
 		now := p.tape.Begun(k)
-		p.take()
+		p.drainUplink()
 		p.Shard.Flush(now, &p.out)
-		p.done()
+		p.endStep()
 	default:
-		p.event(p.tape.Now(), k)
+		p.playEvent(p.tape.Now(), k)
 	}
 	return k, nil
 }
 
-// step plays a Step.
-func (p *Player) step() {
+// playStep plays a Step.
+func (p *Player) playStep() {
 	s, t := p.Shard, p.tape
 	now := t.Begun(tape.Step)
-	p.take()
-	p.frames()
+	p.drainUplink()
+	p.readFrames()
 	p.in.Rung = p.in.Rung[:0]
-	for range p.count() {
+	for range p.readCount() {
 		p.in.Rung = append(p.in.Rung, int(t.Uint()))
 	}
-	p.fromPorts()
+	p.readPortFrames()
 	s.inbox.Post(played{p})
 	s.Step(now, &p.in, &p.out)
-	p.done()
+	p.endStep()
 }
 
-// count reads how many values follow, of at least a byte each.
-func (p *Player) count() int {
+// readCount reads how many values follow, of at least a byte each.
+func (p *Player) readCount() int {
 	n := p.tape.Uint()
 	if n > uint64(p.tape.Left()) {
 		p.tape.Differs("the recording has %d values in what is left of a chunk", n)
@@ -199,8 +199,8 @@ func (p *Player) count() int {
 	return int(n)
 }
 
-// take takes from the queue of the uplink what the thread took.
-func (p *Player) take() {
+// drainUplink takes from the queue of the uplink what the thread took.
+func (p *Player) drainUplink() {
 	tx := p.Shard.uplink.tx
 	has := len(tx.Pending())
 	kept, ok := p.tape.AtMost(uint64(has))
@@ -213,19 +213,19 @@ func (p *Player) take() {
 // maxFrame bounds the length that a tape may say a frame of the uplink has.
 const maxFrame = 1 << 17
 
-// frames reads the frames of the uplink. What was sealed in them is not there.
-func (p *Player) frames() {
+// readFrames reads the frames of the uplink. What was sealed in them is not there.
+func (p *Player) readFrames() {
 	t := p.tape
 	p.in.Frames, p.in.Segments = p.in.Frames[:0], p.in.Segments[:0]
-	for range p.count() {
+	for range p.readCount() {
 		segment := min(t.Uint(), maxFrame)
 		p.in.Frames, p.in.Segments = append(p.in.Frames, playFrame(t)), append(p.in.Segments, int(segment))
 	}
 }
 
-// fromPorts reads the frames of ports.
-func (p *Player) fromPorts() {
-	n := p.count()
+// readPortFrames reads the frames of ports.
+func (p *Player) readPortFrames() {
+	n := p.readCount()
 	if n == 0 {
 		p.Shard.fromPorts = nil
 		return
@@ -261,9 +261,9 @@ type lostRest int
 func (r lostRest) Len() int  { return int(r) }
 func (lostRest) Fetch() bool { return false }
 
-// done ends a Step. Of its effects only lines of the log come out: nobody waits for the others. What the
+// endStep ends a Step. Of its effects only lines of the log come out: nobody waits for the others. What the
 // Step has for the uplink and the ports is taken when the tape says so.
-func (p *Player) done() { p.out.Do() }
+func (p *Player) endStep() { p.out.Do() }
 
 // played is the inbox of a shard that plays.
 type played struct{ p *Player }
@@ -278,12 +278,12 @@ func (d played) Drain(now falcon.Time) {
 		if k == tape.InboxEnd {
 			return
 		}
-		d.p.event(now, k)
+		d.p.playEvent(now, k)
 	}
 }
 
-// event plays an event other than a Step.
-func (p *Player) event(now falcon.Time, k tape.Kind) {
+// playEvent plays an event other than a Step.
+func (p *Player) playEvent(now falcon.Time, k tape.Kind) {
 	s, t := p.Shard, p.tape
 	switch k {
 	case tape.Attach, tape.Leave, tape.Listen, tape.Window, tape.Request:
@@ -299,9 +299,9 @@ func (p *Player) event(now falcon.Time, k tape.Kind) {
 		p.note("order of the core: " + o.String())
 		s.obey(now, &o)
 	case tape.Answer:
-		p.answer()
-	case tape.Seen:
-		p.seen()
+		p.playAnswer()
+	case tape.VFAnswer:
+		p.playVFAnswer()
 	case tape.Routes:
 		var c gateway.RouteChange
 		t.Value(&c)
@@ -314,12 +314,12 @@ func (p *Player) event(now falcon.Time, k tape.Kind) {
 	case tape.Secret:
 		s.UseSecret([32]byte{})
 	default:
-		p.port(now, k)
+		p.playPort(now, k)
 	}
 }
 
-// answer plays an answer of the core.
-func (p *Player) answer() {
+// playAnswer plays an answer of the core.
+func (p *Player) playAnswer() {
 	c, n := p.Shard.core.(*tapedCore), p.tape.Uint()
 	var e *tapedError
 	p.tape.Value(&e)
@@ -334,23 +334,23 @@ func (p *Player) answer() {
 	then(e.err())
 }
 
-// seen plays the answer of a VF's shard to its PF.
-func (p *Player) seen() {
+// playVFAnswer plays the answer of a VF's shard to its PF.
+func (p *Player) playVFAnswer() {
 	c, n := p.Shard.core.(*tapedCore), p.tape.Uint()
 	st, raw := abi.Status(p.tape.Uint()), p.tape.Bytes()
-	then := c.seen[n]
+	then := c.visits[n]
 	if then == nil && p.tape.Skip() {
 		return
 	}
 	if then == nil || len(raw) != len(rawResult{}) {
 		p.tape.Differs("what a VF is, which nobody asked")
 	}
-	delete(c.seen, n)
+	delete(c.visits, n)
 	then(st, rawResult(raw))
 }
 
-// answer returns what an answer of the core was.
-func (o *answerOrder) answer() *conn.Answer {
+// coreAnswer returns what an answer of the core was.
+func (o *answerOrder) coreAnswer() *conn.Answer {
 	return &conn.Answer{Question: o.Question, ID: o.ID, Err: o.Err.err()}
 }
 
@@ -369,7 +369,7 @@ func (s *Shard) obey(now falcon.Time, o *order) {
 	to := s.Orders()
 	switch {
 	case o.Answer != nil:
-		to.Answer(now, o.Answer.answer())
+		to.Answer(now, o.Answer.coreAnswer())
 	case o.Decide != nil:
 		to.Decide(now, o.Decide.decision())
 	case o.TakeKey != nil:
@@ -422,8 +422,8 @@ func (s *Shard) playChange(now falcon.Time, c *change) {
 // errNotAdded stands for the reason why a port could not be added.
 var errNotAdded = errors.New("not added")
 
-// port plays what was done with ports.
-func (p *Player) port(now falcon.Time, k tape.Kind) {
+// playPort plays what was done with ports.
+func (p *Player) playPort(now falcon.Time, k tape.Kind) {
 	s, t := p.Shard, p.tape
 	switch k {
 	case tape.Deliver:

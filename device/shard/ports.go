@@ -246,8 +246,8 @@ func (p Ports) Deliver() {
 	}
 }
 
-// Patient reports whether the last frame in the uplink's queue is a port's.
-func (p Ports) Patient() bool { return p.s.uplink.tx.Patient }
+// MayWait reports whether the last frame in the uplink's queue, which is a port's, may wait for more.
+func (p Ports) MayWait() bool { return p.s.uplink.tx.MayWait }
 
 // Lost takes a port whose device is gone out of service.
 func (p Ports) Lost(now falcon.Time, port *Port) {
@@ -290,7 +290,7 @@ func (p Ports) Add(port *Port, add func() error, remove func()) (err error) {
 	if err == nil {
 		fs.syncPort(port)
 		if f := fs.members.get(port.ID); f != nil && f.Verbs() != nil {
-			p.s.networks.portAdded(&f.conns.Owner, f.Verbs(), f, f.transport())
+			p.s.networks.portAdded(&f.conns.Owner, f.Verbs(), f, f.wireName())
 		}
 		delete(plain.marked, port.ID)
 		return nil

@@ -77,7 +77,7 @@ func NewTaped(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.
 		tape: t, index: index, cfg: cfg, core: core, peers: map[cm.PeerID]*peer{},
 		rdma: rdma.NewEngine(rdma.Config{PollTime: pollTime(cfg), Tape: t, Wires: transport.Options{Congestion: cfg.RDMA.Congestion, Tape: t}}),
 	}
-	s.inbox.AnswerBy(s.answer)
+	s.inbox.AnswerBy(s.runEffect)
 	s.log = &loglimit.Log{To: log, Later: func(write func()) { s.effects.Add(effect.Func(write)) }}
 	s.trace = &tracer{traces: map[pfvf.ID]*trace.Ring{}, clock: func() int64 { return s.now }}
 	s.delivered = func(f *gateway.PortFrame) { s.capture.toPort(s.now, f) }
@@ -261,8 +261,8 @@ func (s *Shard) Park() bool {
 // Unpark implements thread.Shard.
 func (s *Shard) Unpark() { s.inbox.Unpark() }
 
-// answer runs an effect after those that the shard has asked for so far, for a caller that waits.
-func (s *Shard) answer(e effect.Effect) {
+// runEffect runs an effect after those that the shard has asked for so far, for a caller that waits.
+func (s *Shard) runEffect(e effect.Effect) {
 	s.effects.Add(e)
 	s.woke.Store(true)
 }

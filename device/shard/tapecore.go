@@ -30,15 +30,15 @@ type tapedCore struct {
 	follow *gateway.Follower // what changes it; nil: the tape does
 	node   *credit.Node      // of the host
 
-	asked uint64 // questions so far
-	thens map[uint64]func(error)
-	seen  map[uint64]func(abi.Status, abi.Result) // visits, by question
+	asked  uint64 // questions so far
+	thens  map[uint64]func(error)
+	visits map[uint64]func(abi.Status, abi.Result) // visits, by question
 }
 
 var _ Core = (*tapedCore)(nil)
 
 func newTapedCore(core Core, cfg *config.Config, t *tape.Tape) *tapedCore {
-	c := &tapedCore{Core: core, t: t, cfg: cfg, thens: map[uint64]func(error){}, seen: map[uint64]func(abi.Status, abi.Result){}}
+	c := &tapedCore{Core: core, t: t, cfg: cfg, thens: map[uint64]func(error){}, visits: map[uint64]func(abi.Status, abi.Result){}}
 	if core != nil {
 		c.routes, c.follow = core.Routes().Follow()
 		c.node = core.Credits()
@@ -225,11 +225,11 @@ func (c *tapedCore) Visit(vf pfvf.ID, f func(abi.VFHandler) (abi.Status, abi.Res
 	c.asked++
 	n := c.asked
 	if c.Core == nil {
-		c.seen[n] = then
+		c.visits[n] = then
 		return
 	}
 	c.Core.Visit(vf, f, func(st abi.Status, r abi.Result) {
-		if c.t.Event(tape.Seen) {
+		if c.t.Event(tape.VFAnswer) {
 			var raw rawResult
 			if r != nil {
 				r.Marshal(raw[:])

@@ -208,6 +208,6 @@ func (o *plainOut) seal(now falcon.Time, b []byte, f *gateway.Forward, packet []
 	}
 	o.probes.used(now, f.Tunnel.Peer, sealed)
 	if o.uplink.send(now, outer{f.Tunnel.Underlay, firstPort + uint16(f.Flow%paths), f.Class}, b, 0, sealed) {
-		o.uplink.tx.Patient = true
+		o.uplink.tx.MayWait = true
 	}
 }

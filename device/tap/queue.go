@@ -8,7 +8,7 @@ type Queue struct {
 	frames [][]byte // the same buffers, cut to the frames' lengths
 	count  int
 
-	Patient bool // the last frame may wait for others to form a superframe
+	MayWait bool // the last frame may wait for others to form a superframe
 }
 
 // NewQueue returns a queue of slots frames of at most size bytes.
@@ -36,7 +36,7 @@ func (q *Queue) Commit(n int) { q.CommitAt(0, n) }
 func (q *Queue) CommitAt(at, n int) {
 	q.frames[q.count] = q.bufs[q.count][at : at+n]
 	q.count++
-	q.Patient = false
+	q.MayWait = false
 }
 
 // Pending returns the frames to write.

@@ -32,11 +32,11 @@ const (
 
 // Orders of the core, of operators, and of those who make ports.
 const (
-	Order  Kind = 0x20 + iota
-	Answer      // to a question about another function
-	Seen        // of a VF, to its PF
-	Routes      // a change of the routes of plain IP
-	View        // a change by an operator
+	Order    Kind = 0x20 + iota
+	Answer        // to a question about another function
+	VFAnswer      // of a VF, to its PF
+	Routes        // a change of the routes of plain IP
+	View          // a change by an operator
 	PortChange
 	PortAdd
 	PortLost
@@ -85,7 +85,7 @@ const (
 var names = map[Kind]string{
 	Step: "Step", StepEnd: "end of Step", Flush: "Flush", InboxEnd: "end of the inbox", Secret: "secret", Deliver: "frames delivered to ports", Where: "beginning of a chunk", Torn: "Step that is not whole",
 	Attach: "driver attached", Leave: "driver left", Listen: "window in use", Window: "event queues in use", Request: "request of a driver",
-	Order: "order of the core", Answer: "answer of the core", Seen: "what a VF is", Routes: "change of routes", View: "operator's change",
+	Order: "order of the core", Answer: "answer of the core", VFAnswer: "what a VF is", Routes: "change of routes", View: "operator's change",
 	PortChange: "ports compared with settings", PortAdd: "port added", PortLost: "port lost", PortSync: "ports follow settings",
 	Functions: "settings of functions", Knows: "is the address known", Random: "random number", Untaken: "events not taken",
 	Opened: "packet opened", Checked: "packet checked", PortUSO: "port takes USO", PortTakes: "port takes offload", PortWrote: "port took the frame",
