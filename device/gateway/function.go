@@ -11,7 +11,7 @@ import (
 //	function ─▶ FromFunction ─┬─▶ tunnel: as a frame of its port
 //	                          ├─▶ another endpoint: its port, or its function
 //	                          └─▶ itself
-//	tunnel, ports ─▶ takes? ─▶ function
+//	tunnel, ports ─▶ deliver ─▶ function
 
 // Claim names packets that belong to a function itself, and not to the guest behind its port.
 type Claim struct {
@@ -43,11 +43,11 @@ func (p *Endpoint) SetFunction(c Claim, take func(packet []byte, first, most int
 	p.claim, p.take = c, take
 }
 
-// takes delivers a packet to the endpoint's function if it is for the function, which may use
-// packet until takes returns. A guest that speaks the protocol itself through its port gets the
+// deliver delivers a packet to the endpoint's function if it is for the function, which may use
+// packet until deliver returns. A guest that speaks the protocol itself through its port gets the
 // packets for the function's address only while no driver has the function (SetFunction), and those
 // for the port's other addresses always.
-func (p *Endpoint) takes(packet []byte, h *header, off Offload) bool {
+func (p *Endpoint) deliver(packet []byte, h *header, off Offload) bool {
 	if !p.wants(packet, h) {
 		return false
 	}
@@ -89,7 +89,7 @@ func (p *Endpoint) forged(packet []byte, h *header) Reason {
 	}
 	switch at := packet[h.l4:]; {
 	case p.claim.Ports != nil && p.claim.has(binary.BigEndian.Uint16(at)):
-		return DropOwnPort
+		return DropForgedPort
 	case p.claim.Ports == nil && p.claim.has(binary.BigEndian.Uint16(at[2:])):
 		return DropForged
 	}
@@ -143,7 +143,7 @@ func (g *Gateway) fromFunction(p *Endpoint, frame []byte, work FunctionWork, f *
 	}
 	g.stats.Local++
 	if w.port == p {
-		if !p.takes(b, &h, off) {
+		if !p.deliver(b, &h, off) {
 			return DropHairpin
 		}
 		return none

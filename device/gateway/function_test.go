@@ -226,14 +226,14 @@ func TestASetOfPortsIsTheFunctionsOwn(t *testing.T) {
 		if ports.Remove(5000); own {
 			ports.Add(5000)
 		}
-		before, forged := taken, n.a.Drops[DropOwnPort]
+		before, forged := taken, n.a.Drops[DropForgedPort]
 		n.send(tcp(ipA, ipB, 6000, 5000), Offload{})
 		if taken-before != map[bool]int{true: 1}[own] {
 			t.Errorf("own %t: taken %d", own, taken-before)
 		}
 		n.send(tcp(ipA, ipB, 5000, 6000), Offload{})
-		if (n.a.Drops[DropOwnPort] > forged) != own {
-			t.Errorf("own %t: %d forged", own, n.a.Drops[DropOwnPort]-forged)
+		if (n.a.Drops[DropForgedPort] > forged) != own {
+			t.Errorf("own %t: %d forged", own, n.a.Drops[DropForgedPort]-forged)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (g *Gateway) toPort(flow uint32, to *Target, p *Endpoint, frame []byte, res
 	switch {
 	case p == nil:
 		return g.handOver(flow, to, frame, off)
-	case p.takes(frame[ethLen:], h, off):
+	case p.deliver(frame[ethLen:], h, off):
 		return none
 	}
 	return g.out.queue(p, frame, rest, h, off)
@@ -171,7 +171,7 @@ func (g *Gateway) fromShard(p *Endpoint, frame []byte, off Offload) Reason {
 	switch {
 	case why != none:
 		return why
-	case p.takes(frame[ethLen:], &h, off):
+	case p.deliver(frame[ethLen:], &h, off):
 		return none
 	case off != Offload{}:
 		return g.out.queue(p, frame, nil, &h, off)

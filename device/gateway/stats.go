@@ -17,7 +17,7 @@ const (
 	DropSourceIP    // not an address of the function
 	DropFalcon      // protocol 252: only the NIC speaks Falcon
 	DropForged      // of the function's claim, from its address, but sent by the guest (Endpoint.forged)
-	DropOwnPort     // the same, from a port where the function itself has an end of a connection
+	DropForgedPort  // the same, from a port where the function itself has an end of a connection
 	DropMulticast   // broadcast or multicast, which is not carried
 	DropLinkLocal   // link-local, not forwarded
 	DropDestination // not a valid destination address

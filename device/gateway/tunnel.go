@@ -220,7 +220,7 @@ func (g *Gateway) fromTunnel(from *Tunnel, frame []byte, outer uint8) (*Endpoint
 		binary.BigEndian.PutUint16(frame[12:], h.etherType())
 		return nil, g.handOver(from.flow(), &c.to, frame, Offload{})
 	}
-	if c.port.takes(b, &h, Offload{}) {
+	if c.port.deliver(b, &h, Offload{}) {
 		return c.port, none
 	}
 	return c.port, g.out.joinOrQueue(c.port, frame, &h)
