@@ -423,7 +423,7 @@ func (m *Manager) ChangePeer(now Time, c Peer) error {
 	if err := m.tellable(newPeer(c, &m.cfg)); err != nil {
 		return err
 	}
-	p.is(c)
+	p.configure(c)
 	if p.up {
 		m.dir.tell(p)
 		m.ports.tell(p)

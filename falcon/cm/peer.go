@@ -38,12 +38,12 @@ func newPeer(p Peer, c *Config) *peer {
 		mtu: c.MTU, sources: Shares[uint32]{Size: c.MaxPerPeer, Multiple: 3},
 		keys: make(map[Use]SA), rekeys: make(map[Use]SA), wants: make(map[Use]uint32),
 	}
-	n.is(p)
+	n.configure(p)
 	return n
 }
 
-// is takes over what the configuration says of a peer.
-func (p *peer) is(c Peer) {
+// configure takes over what the configuration says of a peer.
+func (p *peer) configure(c Peer) {
 	p.Peer, p.tenants = c, make(map[uint32]bool, len(c.Tenants))
 	for _, t := range c.Tenants {
 		p.tenants[t] = true

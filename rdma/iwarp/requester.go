@@ -520,7 +520,7 @@ func (s *requester) refused(now transport.Time, h *wire.Header, st abi.WCStatus,
 		return
 	}
 	for i := range s.sentPushes {
-		if p := s.pushes.At(i); p.is(h) {
+		if p := s.pushes.At(i); p.matches(h) {
 			if q := s.first(); q != nil && q.order < p.order {
 				return
 			}
@@ -533,8 +533,8 @@ func (s *requester) refused(now transport.Time, h *wire.Header, st abi.WCStatus,
 	}
 }
 
-// is reports whether a segment with that header is the packet's.
-func (p *push) is(h *wire.Header) bool {
+// matches reports whether a segment with that header is the packet's.
+func (p *push) matches(h *wire.Header) bool {
 	if p.op == wire.OpWrite && h.Opcode == wire.OpWrite {
 		return h.STag == p.r.WQE.RKey && h.TO == p.r.WQE.RemoteAddr+uint64(p.offset)
 	}
