@@ -10,7 +10,7 @@
 //	   ├── SET_VRING_ENABLE 1 ────────────────────────►│ Device.StartVring
 //	   └── GET_VRING_BASE ────────────────────────────►│ Device.StopVring, then the reply
 //
-// A Conversation handles messages, file descriptors and State; the Device runs the rings (package
+// A Session handles messages, file descriptors and State; the Device runs the rings (package
 // virtqueue, for packages vsock and vhostnet). State is a plain value that can be encoded as JSON.
 // A Relay keeps QEMU's connection while the process that runs the rings is replaced.
 //

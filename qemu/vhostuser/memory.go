@@ -53,9 +53,9 @@ func identify(fd int) (dev, ino uint64, err error) {
 	return st.Dev, st.Ino, nil
 }
 
-// is reports whether r and fd are the same region of the same file as m. A front end may announce a
+// matches reports whether r and fd are the same region of the same file as m. A front end may announce a
 // region twice.
-func (m *Mapping) is(r Region, fd int) bool {
+func (m *Mapping) matches(r Region, fd int) bool {
 	dev, ino, err := identify(fd)
 	return err == nil && m.Region == r && m.Dev == dev && m.Ino == ino
 }
@@ -70,7 +70,7 @@ func (m *Mapping) close() {
 
 // This file handles the messages about the guest's memory.
 
-func (c *Conversation) setMemTable(m *Message) error {
+func (c *Session) setMemTable(m *Message) error {
 	rs, err := ParseMemTable(m.Payload)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (c *Conversation) setMemTable(m *Message) error {
 
 // addRegion adds one region. It acknowledges a region that is known already: QEMU before 8.0 sends
 // each region once for each of a port's queue pairs.
-func (c *Conversation) addRegion(m *Message) error {
+func (c *Session) addRegion(m *Message) error {
 	r, err := parseSlot(m)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (c *Conversation) addRegion(m *Message) error {
 
 // removeRegion removes one region. It acknowledges an unknown region: QEMU may remove a region once
 // for each queue pair, too.
-func (c *Conversation) removeRegion(m *Message) error {
+func (c *Session) removeRegion(m *Message) error {
 	r, err := parseSlot(m)
 	if err != nil {
 		return err
@@ -147,12 +147,12 @@ func parseSlot(m *Message) (Region, error) {
 
 // mapping returns the mapping of a region whose file is the next descriptor of the message: the
 // existing one, or a new one. If it refuses the region the message keeps the descriptor.
-func (c *Conversation) mapping(r Region, m *Message) (*Mapping, error) {
+func (c *Session) mapping(r Region, m *Message) (*Mapping, error) {
 	fd := m.TakeFD()
 	if fd == eventfd.None {
 		return nil, fmt.Errorf("memory region %#x+%#x has no descriptor", r.GPA, r.Size)
 	}
-	if i := slices.IndexFunc(c.maps, func(o *Mapping) bool { return o.is(r, fd) }); i >= 0 {
+	if i := slices.IndexFunc(c.maps, func(o *Mapping) bool { return o.matches(r, fd) }); i >= 0 {
 		_ = unix.Close(fd)
 		return c.maps[i], nil
 	}
@@ -164,7 +164,7 @@ func (c *Conversation) mapping(r Region, m *Message) (*Mapping, error) {
 }
 
 // replaceMemory passes the new mappings to the device, then unmaps those that are no longer used.
-func (c *Conversation) replaceMemory(regions []Region, maps []*Mapping) error {
+func (c *Session) replaceMemory(regions []Region, maps []*Mapping) error {
 	old := c.maps
 	c.State.Regions, c.maps = regions, maps
 	err := c.dev.SetMemory(&c.State, maps)
@@ -173,7 +173,7 @@ func (c *Conversation) replaceMemory(regions []Region, maps []*Mapping) error {
 }
 
 // closeUnused closes those of maps that are not in c.maps.
-func (c *Conversation) closeUnused(maps []*Mapping) {
+func (c *Session) closeUnused(maps []*Mapping) {
 	for _, mp := range maps {
 		if !slices.Contains(c.maps, mp) {
 			mp.close()

@@ -8,14 +8,14 @@ import (
 
 // This file handles the messages about rings.
 
-func (c *Conversation) ring(i uint32) (int, error) {
+func (c *Session) ring(i uint32) (int, error) {
 	if i >= uint32(c.layout.Rings) {
 		return 0, fmt.Errorf("ring %d does not exist, the device has %d", i, c.layout.Rings)
 	}
 	return int(i), nil
 }
 
-func (c *Conversation) setVringState(m *Message) error {
+func (c *Session) setVringState(m *Message) error {
 	v, err := ParseVringState(m.Payload)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (c *Conversation) setVringState(m *Message) error {
 	return c.startIfReady(i)
 }
 
-func (c *Conversation) setVringAddr(m *Message) error {
+func (c *Session) setVringAddr(m *Message) error {
 	a, err := ParseVringAddr(m.Payload)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (c *Conversation) setVringAddr(m *Message) error {
 
 // getVringBase stops the ring before it replies, because after the reply the front end may do
 // anything with the ring's memory.
-func (c *Conversation) getVringBase(m *Message) ([]byte, error) {
+func (c *Session) getVringBase(m *Message) ([]byte, error) {
 	v, err := ParseVringState(m.Payload)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (c *Conversation) getVringBase(m *Message) ([]byte, error) {
 	return VringState{Index: v.Index, Num: c.State.Vrings[i].Base}.Append(nil), nil
 }
 
-func (c *Conversation) setVringFD(m *Message) error {
+func (c *Session) setVringFD(m *Message) error {
 	v, err := parseU64(m.Payload)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (c *Conversation) setVringFD(m *Message) error {
 	return nil
 }
 
-func (c *Conversation) startIfReady(i int) error {
+func (c *Session) startIfReady(i int) error {
 	s := &c.State
 	if s.Vrings[i].Running || !s.ready(i) {
 		return nil
@@ -146,7 +146,7 @@ func (c *Conversation) startIfReady(i int) error {
 	return nil
 }
 
-func (c *Conversation) stop(i int) {
+func (c *Session) stop(i int) {
 	if r := &c.State.Vrings[i]; r.Running {
 		r.Base, r.NoBase = c.dev.StopVring(i), false
 		r.Running = false

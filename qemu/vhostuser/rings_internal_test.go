@@ -91,7 +91,7 @@ func TestSizesAndBasesAreChecked(t *testing.T) {
 	} {
 		for _, packed := range []bool{false, true} {
 			for _, running := range []bool{false, true} {
-				conv := &Conversation{
+				conv := &Session{
 					dev: plain{}, layout: Layout{Rings: 1},
 					State: State{Features: FeatureProtocol, Vrings: []Vring{{Running: running}}},
 				}
@@ -113,7 +113,7 @@ func TestSizesAndBasesAreChecked(t *testing.T) {
 // TestRunningRingStaysWhereItIs: the addresses of a running ring cannot be changed.
 func TestRunningRingStaysWhereItIs(t *testing.T) {
 	for _, running := range []bool{false, true} {
-		conv := &Conversation{dev: plain{}, layout: Layout{Rings: 1}, State: State{Vrings: []Vring{{Running: running}}}}
+		conv := &Session{dev: plain{}, layout: Layout{Rings: 1}, State: State{Vrings: []Vring{{Running: running}}}}
 		err := conv.setVringAddr(&Message{Payload: VringAddr{Desc: 1, Used: 2, Avail: 3}.Append(nil)})
 		v := conv.State.Vrings[0]
 		if moved := v.Desc == 1 && v.Used == 2 && v.Avail == 3 && v.HasAddr; moved == running || (err != nil) != running {
@@ -162,7 +162,7 @@ func TestDescriptorsOfRingsAreChecked(t *testing.T) {
 		{SetVringCall, 1 | 1<<9, event, true, "ring 1: true false "}, // of other bits nothing is known
 	} {
 		dev := &called{}
-		conv := &Conversation{dev: dev, layout: Layout{Rings: 2}, State: State{Vrings: make([]Vring, 2)}, fds: []ringFDs{noRingFDs, noRingFDs}}
+		conv := &Session{dev: dev, layout: Layout{Rings: 2}, State: State{Vrings: make([]Vring, 2)}, fds: []ringFDs{noRingFDs, noRingFDs}}
 		m := &Message{Header: Header{Request: c.request}, Payload: u64(c.value)}
 		fd := descriptor(t, c.comes)
 		m.giveBack(fd)

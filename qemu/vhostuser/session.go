@@ -37,8 +37,8 @@ type Device interface {
 	StopVring(i int) (base uint32)
 }
 
-// Conversation is the state of one front end's connection.
-type Conversation struct {
+// Session is the state of one front end's connection.
+type Session struct {
 	State State
 
 	dev    Device
@@ -62,7 +62,7 @@ var noRingFDs = ringFDs{eventfd.None, eventfd.None, eventfd.None}
 // It maps the guest's memory within the budget memory. If memory is nil it maps nothing, for a
 // device that only passes the memory on.
 func Serve(conn *net.UnixConn, dev Device, memory *guestmem.Budget) error {
-	c := &Conversation{dev: dev, conn: conn, memory: memory, layout: dev.Layout(), back: eventfd.None}
+	c := &Session{dev: dev, conn: conn, memory: memory, layout: dev.Layout(), back: eventfd.None}
 	c.State.Vrings, c.fds = make([]Vring, c.layout.Rings), make([]ringFDs, c.layout.Rings)
 	for i := range c.fds {
 		c.State.Vrings[i].NoBase, c.fds[i] = true, noRingFDs
@@ -84,7 +84,7 @@ func Serve(conn *net.UnixConn, dev Device, memory *guestmem.Budget) error {
 	}
 }
 
-func (c *Conversation) teardown() {
+func (c *Session) teardown() {
 	for i := range c.fds {
 		c.stop(i)
 	}
@@ -107,7 +107,7 @@ func (c *Conversation) teardown() {
 var errRefused = errors.New("not offered")
 
 // handle executes one message and answers it. After an error the connection must be closed.
-func (c *Conversation) handle(m *Message) error {
+func (c *Session) handle(m *Message) error {
 	reply, err := c.execute(m)
 	if errors.Is(err, errRefused) {
 		if m.Flags&FlagNeedReply == 0 {
@@ -132,13 +132,13 @@ func (c *Conversation) handle(m *Message) error {
 	return nil
 }
 
-func (c *Conversation) ack(m *Message, status uint64) error {
+func (c *Session) ack(m *Message, status uint64) error {
 	return WriteMessage(c.conn, m.Request, FlagReply, binary.LittleEndian.AppendUint64(nil, status))
 }
 
 // execute executes a message and returns the payload of its reply, or nil if it has no reply of its
 // own.
-func (c *Conversation) execute(m *Message) (reply []byte, err error) {
+func (c *Session) execute(m *Message) (reply []byte, err error) {
 	le := binary.LittleEndian
 	s := &c.State
 	offered := c.layout.Protocol
@@ -199,7 +199,7 @@ type MTUTaker interface {
 	SetMTU(mtu uint64) error
 }
 
-func (c *Conversation) setMTU(m *Message) error {
+func (c *Session) setMTU(m *Message) error {
 	d, ok := c.dev.(MTUTaker)
 	if !ok || c.layout.Protocol&ProtocolNetMTU == 0 {
 		return errRefused
@@ -211,7 +211,7 @@ func (c *Conversation) setMTU(m *Message) error {
 	return d.SetMTU(v)
 }
 
-func (c *Conversation) setFeatures(m *Message) error {
+func (c *Session) setFeatures(m *Message) error {
 	v, err := parseU64(m.Payload)
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (c *Conversation) setFeatures(m *Message) error {
 
 // getConfig returns the 12-byte config header of the request, followed by the bytes. An empty reply
 // is the protocol's refusal.
-func (c *Conversation) getConfig(m *Message) ([]byte, error) {
+func (c *Session) getConfig(m *Message) ([]byte, error) {
 	const hdr = 12
 	if len(m.Payload) < hdr {
 		return nil, fmt.Errorf("payload of %d bytes, want at least %d", len(m.Payload), hdr)
@@ -243,7 +243,7 @@ func (c *Conversation) getConfig(m *Message) ([]byte, error) {
 
 // setBackendReqFD keeps the socket open, although nothing is sent on it: if it is closed, a front
 // end assumes that the back end has disconnected.
-func (c *Conversation) setBackendReqFD(m *Message) error {
+func (c *Session) setBackendReqFD(m *Message) error {
 	if c.layout.Protocol&ProtocolBackendReq == 0 {
 		return errRefused
 	}

@@ -61,7 +61,7 @@ func TestMTUIsTaken(t *testing.T) {
 		{plain{}, ProtocolNetMTU, u64(1500), false},
 		{plain{}, 0, u64(1500), false},
 	} {
-		conv := &Conversation{dev: c.dev, layout: Layout{Protocol: c.protocol}}
+		conv := &Session{dev: c.dev, layout: Layout{Protocol: c.protocol}}
 		err := conv.setMTU(&Message{Payload: c.payload})
 		if (err == nil) != c.ok || c.ok && c.dev.(*taker).mtu != 1500 {
 			t.Errorf("%T, protocol %#x: %v", c.dev, c.protocol, err)
@@ -85,7 +85,7 @@ func TestPackedRingsHaveABaseOfTheirOwn(t *testing.T) {
 		{FeaturePacked | FeatureProtocol, 0, 0},
 		{0, 0, 0},
 	} {
-		conv := &Conversation{dev: plain{}, State: State{Features: c.features, Vrings: make([]Vring, 1)}, layout: Layout{Rings: 1}}
+		conv := &Session{dev: plain{}, State: State{Features: c.features, Vrings: make([]Vring, 1)}, layout: Layout{Rings: 1}}
 		if err := conv.setVringState(&Message{Header: Header{Request: SetVringBase}, Payload: VringState{Num: c.num}.Append(nil)}); err != nil {
 			t.Error(err)
 		}
@@ -95,11 +95,11 @@ func TestPackedRingsHaveABaseOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestBackendSocketStaysOpen: the channel for requests is kept until the conversation ends or gets
-// another one, because its sender takes its end for the end of the conversation. A descriptor that
+// TestBackendSocketStaysOpen: the channel for requests is kept until the session ends or gets
+// another one, because its sender takes its end for the end of the session. A descriptor that
 // is no socket is refused.
 func TestBackendSocketStaysOpen(t *testing.T) {
-	conv := &Conversation{dev: &idle{}, back: -1, layout: Layout{Protocol: ProtocolBackendReq}}
+	conv := &Session{dev: &idle{}, back: -1, layout: Layout{Protocol: ProtocolBackendReq}}
 	pass := func() (far int, err error) {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
@@ -146,11 +146,11 @@ type idle struct {
 func (d *idle) SetMemory(_ *State, maps []*Mapping) error { d.maps = maps; return nil }
 func (d *idle) StopVring(int) uint32                      { return 0 }
 
-// TestLeavingFrontEndLeavesNothing: when a conversation ends it removes the memory and keeps no
+// TestLeavingFrontEndLeavesNothing: when a session ends it removes the memory and keeps no
 // descriptor, so that none is closed twice.
 func TestLeavingFrontEndLeavesNothing(t *testing.T) {
 	dev := &idle{maps: []*Mapping{{}}}
-	c := &Conversation{dev: dev, layout: VsockLayout, State: State{Vrings: make([]Vring, VsockLayout.Rings)}, maps: dev.maps, back: -1}
+	c := &Session{dev: dev, layout: VsockLayout, State: State{Vrings: make([]Vring, VsockLayout.Rings)}, maps: dev.maps, back: -1}
 	for range VsockLayout.Rings {
 		c.fds = append(c.fds, ringFDs{-1, -1, -1})
 	}
@@ -258,7 +258,7 @@ func TestConfigurationIsReadInItsBounds(t *testing.T) {
 	} {
 		payload := make([]byte, c.payload, 64)
 		payload[0], payload[4] = c.off, c.size
-		conv := &Conversation{dev: space{}}
+		conv := &Session{dev: space{}}
 		reply, err := conv.getConfig(&Message{Payload: payload})
 		if (err == nil) != (c.want >= 0) || err == nil && (len(reply) != c.want || reply == nil) {
 			t.Errorf("%+v: % x, %v", c, reply, err)

@@ -90,7 +90,7 @@ func (r *recorder) StopVring(i int) uint32 {
 	return r.base
 }
 
-// serve runs a back end and returns how its conversation ended.
+// serve runs a back end and returns how its session ended.
 func serve(t *testing.T, dev vhostuser.Device) (path string, ended <-chan error) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s")
@@ -291,8 +291,8 @@ func TestManySlotsAreAccepted(t *testing.T) {
 	}
 }
 
-// TestAnInvalidMessageEndsTheConversation: an invalid message ends the conversation, with a reason.
-func TestAnInvalidMessageEndsTheConversation(t *testing.T) {
+// TestAnInvalidMessageEndsTheSession: an invalid message ends the session, with a reason.
+func TestAnInvalidMessageEndsTheSession(t *testing.T) {
 	file := func(f *vhosttest.Frontend) int { return f.File }
 	u64 := vhosttest.U64
 	slot := func(r vhostuser.Region) []byte { return r.Append(make([]byte, 8)) }
