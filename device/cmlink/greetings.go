@@ -27,12 +27,12 @@ type greetings struct {
 
 // greeting is one such connection.
 type greeting struct {
-	conn   net.Conn
-	addr   netip.Addr // of the other end
-	source netip.Prefix
-	known  bool // the address is a peer's
-	spoke  bool // its ClientHello has come
-	ousted bool // a newer connection replaced it
+	conn      net.Conn
+	addr      netip.Addr // of the other end
+	source    netip.Prefix
+	known     bool // the address is a peer's
+	spoke     bool // its ClientHello has come
+	displaced bool // a newer connection replaced it
 }
 
 // source returns the prefix that counts as one address: an IPv6 host can choose from a /64.
@@ -47,19 +47,19 @@ func source(a netip.Addr) netip.Prefix {
 }
 
 // add adds a connection. It returns the connection that it replaces, if any.
-func (g *greetings) add(c *greeting) (ousted *greeting) {
+func (g *greetings) add(c *greeting) (displaced *greeting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	sameAddress := func(o *greeting) bool { return o.source == c.source }
 	stranger := func(o *greeting) bool { return !o.known }
 	switch {
 	case g.count(sameAddress) >= maxPerAddress:
-		ousted = g.oust(sameAddress)
+		displaced = g.displace(sameAddress)
 	case !c.known && g.count(stranger) >= maxStrangers:
-		ousted = g.oust(stranger)
+		displaced = g.displace(stranger)
 	}
 	g.oldest = append(g.oldest, c)
-	return ousted
+	return displaced
 }
 
 func (g *greetings) count(of func(*greeting) bool) (n int) {
@@ -71,14 +71,14 @@ func (g *greetings) count(of func(*greeting) bool) (n int) {
 	return n
 }
 
-// oust removes and returns the oldest that has sent nothing, else the oldest.
-func (g *greetings) oust(among func(*greeting) bool) *greeting {
+// displace removes and returns the oldest that has sent nothing, else the oldest.
+func (g *greetings) displace(among func(*greeting) bool) *greeting {
 	i := slices.IndexFunc(g.oldest, func(o *greeting) bool { return among(o) && !o.spoke })
 	if i < 0 {
 		i = slices.IndexFunc(g.oldest, among)
 	}
 	o := g.oldest[i]
-	o.ousted = true
+	o.displaced = true
 	g.oldest = slices.Delete(g.oldest, i, i+1)
 	return o
 }
@@ -95,5 +95,5 @@ func (g *greetings) remove(c *greeting) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.oldest = slices.DeleteFunc(g.oldest, func(o *greeting) bool { return o == c })
-	return !c.ousted
+	return !c.displaced
 }

@@ -37,7 +37,7 @@ func (l *Link) Stats() Stats {
 	c := &l.shared.stats
 	return Stats{
 		Accepted: c.accepted.Load(), Dialed: c.dialed.Load(), RefusedIdentity: c.refusedIdentity.Load(),
-		HandshakeFailed: c.handshakeFailed.Load(), Ousted: c.ousted.Load(), DialFailed: c.dialFailed.Load(), Down: c.down.Load(),
+		HandshakeFailed: c.handshakeFailed.Load(), Displaced: c.displaced.Load(), DialFailed: c.dialFailed.Load(), Down: c.down.Load(),
 		QueueFull: c.queueFull.Load(), MessagesIn: c.messagesIn.Load(), MessagesOut: c.messagesOut.Load(),
 		CertificateEnds: uint64(max(l.shared.identity.Load().Ends().Unix(), 0)),
 	}
@@ -308,7 +308,7 @@ func (l *Link) greet(g *greeting) {
 	p, conn, err := l.prove(g)
 	switch {
 	case !l.greeting.remove(g):
-		l.shared.refuse(g.conn.RemoteAddr().String(), errOusted)
+		l.shared.refuse(g.conn.RemoteAddr().String(), errDisplaced)
 	case err != nil:
 		l.shared.refuse(g.conn.RemoteAddr().String(), err)
 	default:

@@ -353,7 +353,7 @@ func TestStrangersDoNotMatter(t *testing.T) {
 	a, ra := dialing(t, b.Addr().String(), nil)
 	ra.wait("up 2")
 	rb.wait("up 1")
-	for b.Stats().HandshakeFailed+b.Stats().Ousted < 2*maxStrangers {
+	for b.Stats().HandshakeFailed+b.Stats().Displaced < 2*maxStrangers {
 		time.Sleep(time.Millisecond)
 	}
 	if n := strings.Count(log.String(), "peer refused"); n < 1 || n >= maxStrangers {

@@ -34,7 +34,7 @@ func newShared(cfg Config, h Handler) *shared {
 }
 
 type counters struct {
-	accepted, dialed, refusedIdentity, handshakeFailed, ousted, dialFailed, down, queueFull, messagesIn, messagesOut atomic.Uint64
+	accepted, dialed, refusedIdentity, handshakeFailed, displaced, dialFailed, down, queueFull, messagesIn, messagesOut atomic.Uint64
 }
 
 // Stats counts events since New.
@@ -43,7 +43,7 @@ type Stats struct {
 	Dialed          uint64
 	RefusedIdentity uint64 // peers that could not prove who they are
 	HandshakeFailed uint64 // handshakes that failed for another reason
-	Ousted          uint64 // connections without a proved identity that newer ones replaced: too many at a time
+	Displaced          uint64 // connections without a proved identity that newer ones replaced: too many at a time
 	DialFailed      uint64
 	Down            uint64 // connections that ended
 	QueueFull       uint64 // connections that ended because the send queue was full
@@ -52,7 +52,7 @@ type Stats struct {
 	CertificateEnds uint64 // when this NIC's certificate expires, or its CA's if sooner: seconds since 1970
 }
 
-var errOusted = fmt.Errorf("more than %d connections from one address, or %d from strangers, had not proved who they are", maxPerAddress, maxStrangers)
+var errDisplaced = fmt.Errorf("more than %d connections from one address, or %d from strangers, had not proved who they are", maxPerAddress, maxStrangers)
 
 // refuse counts and logs a connection that failed before it was up.
 func (s *shared) refuse(remote string, err error) {
@@ -60,8 +60,8 @@ func (s *shared) refuse(remote string, err error) {
 		return
 	}
 	switch {
-	case errors.Is(err, errOusted):
-		s.stats.ousted.Add(1)
+	case errors.Is(err, errDisplaced):
+		s.stats.displaced.Add(1)
 	case errors.Is(err, ErrIdentity):
 		s.stats.refusedIdentity.Add(1)
 	default:
@@ -75,7 +75,7 @@ func remedyFor(err error) string {
 	var invalid x509.CertificateInvalidError
 	var stranger x509.UnknownAuthorityError
 	switch {
-	case errors.Is(err, errOusted):
+	case errors.Is(err, errDisplaced):
 		return "let only peers reach cm.listen (a firewall rule)"
 	case errors.Is(err, ErrRevoked):
 		return "it stays out; to let it in again, make it another identity (`vnic keys add`)"

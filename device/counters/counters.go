@@ -238,7 +238,7 @@ var OfLinks = table[*cmlink.Stats]{
 	counter("cmlink.handshake_failed", "Links that did not come up, but for a wrong identity.", func(s *cmlink.Stats) uint64 { return s.HandshakeFailed }),
 	counter("cmlink.messages_in", "Messages received over links to peers.", func(s *cmlink.Stats) uint64 { return s.MessagesIn }),
 	counter("cmlink.messages_out", "Messages sent over links to peers.", func(s *cmlink.Stats) uint64 { return s.MessagesOut }),
-	counter("cmlink.ousted", "Connections closed for newer ones before they proved who they are.", func(s *cmlink.Stats) uint64 { return s.Ousted }),
+	counter("cmlink.ousted", "Connections closed for newer ones before they proved who they are.", func(s *cmlink.Stats) uint64 { return s.Displaced }),
 	counter("cmlink.refused_identity", "Peers that could not prove the identity that is configured for them.", func(s *cmlink.Stats) uint64 { return s.RefusedIdentity }),
 }
 
