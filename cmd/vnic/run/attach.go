@@ -119,7 +119,7 @@ func OpenGuests(cfg *config.Config, deps *device.Deps) (err error) {
 	if deps.Attachments, err = attach(cfg, ownSockets{deps.Log}, memory, deps.Log); err != nil {
 		return err
 	}
-	deps.Guests, deps.GuestMemory = guestPorts{ownDoor, memory, deps.Log}, memory.count
+	deps.Guests, deps.GuestMemory = guestPorts{ownAcceptor, memory, deps.Log}, memory.count
 	return nil
 }
 

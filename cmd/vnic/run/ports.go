@@ -33,8 +33,8 @@ func (g guestPorts) OpenPort(c *config.Port, post func(f func()) bool) (ports.De
 	return guestPort{p}, nil
 }
 
-// ownDoor returns an acceptor for front ends that connect to this process, or that listen for it.
-func ownDoor(c *config.Port) (in qemu.Acceptor, ledger []byte, err error) {
+// ownAcceptor returns an acceptor for front ends that connect to this process, or that listen for it.
+func ownAcceptor(c *config.Port) (in qemu.Acceptor, ledger []byte, err error) {
 	if c.Listen == config.ListenGuest {
 		in, err = qemu.CallNet(c.Socket)
 	} else {
@@ -98,16 +98,16 @@ type givenPorts struct {
 	rings map[string][]byte // ledgers, by socket
 }
 
-// door returns the acceptor by which the supervisor passes on a port's front ends. The supervisor
+// acceptor returns the acceptor by which the supervisor passes on a port's front ends. The supervisor
 // does not have the front end of a port that was added while the NIC runs: that front end connects
 // to the worker and loses the connection when the worker ends.
-func (g givenPorts) door(c *config.Port) (qemu.Acceptor, []byte, error) {
+func (g givenPorts) acceptor(c *config.Port) (qemu.Acceptor, []byte, error) {
 	if mem, ok := g.rings[c.Socket]; ok {
 		return g.w.Acceptor(givenPort + c.Socket), mem, nil
 	}
 	f, err := givenFile(g.w, givenRings+c.Socket)
 	if err != nil {
-		return ownDoor(c)
+		return ownAcceptor(c)
 	}
 	mem, err := qemu.MapRings(f, c.Queues)
 	if err != nil {

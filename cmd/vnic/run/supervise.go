@@ -151,7 +151,7 @@ func (k *resources) keepPort(p *config.Port, opt qemu.VhostOptions) error {
 	if p == nil || p.Type != config.PortVhostUser {
 		return nil
 	}
-	in, _, err := ownDoor(p)
+	in, _, err := ownAcceptor(p)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func workFor(w *supervisor.Worker, o *options) error {
 	log := newLog(cfg.Log)
 	memory := newMemoryBudgets(cfg)
 	deps := device.Deps{
-		Log: log, TAPs: keptTAPs{w}, Guests: guestPorts{givenPorts{w, map[string][]byte{}}.door, memory, log}, GuestMemory: memory.count, Settings: kept{w, keptSet}, Peers: kept{w, keptPeers}, Pulses: pulses(w.Pulses),
+		Log: log, TAPs: keptTAPs{w}, Guests: guestPorts{givenPorts{w, map[string][]byte{}}.acceptor, memory, log}, GuestMemory: memory.count, Settings: kept{w, keptSet}, Peers: kept{w, keptPeers}, Pulses: pulses(w.Pulses),
 		Supervisor: &controller.Supervisor{PID: w.PID, Starts: w.Generation, Stuck: w.Stuck, Upgraded: func() (int, string) {
 			u := w.Upgraded()
 			return u.Asked, u.Refused
