@@ -129,13 +129,13 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 
 // newShard returns a shard that is connected with the core.
 func newShard(i int, cfg *config.Config, core *controller.Core, t *tape.Tape, log *slog.Logger) (*shard.Shard, error) {
-	client := core.Client(i)
-	s, err := shard.NewTaped(i, cfg, client, t, log)
+	link := core.ShardLink(i)
+	s, err := shard.NewTaped(i, cfg, link, t, log)
 	if err != nil {
 		return nil, err
 	}
 	orders := s.Orders()
-	client.Serve(inbox.NewMailbox(s.Inbox(), 0, func(now falcon.Time, o *controller.Order) { (*o)(orders, now) }).Send)
+	link.Serve(inbox.NewMailbox(s.Inbox(), 0, func(now falcon.Time, o *controller.Order) { (*o)(orders, now) }).Send)
 	return s, nil
 }
 

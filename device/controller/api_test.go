@@ -121,7 +121,7 @@ func runCore(t *testing.T) *Core {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		core.Client(i).Serve(func([]Order) {})
+		core.ShardLink(i).Serve(func([]Order) {})
 	}
 	done := make(chan struct{})
 	go func() {

@@ -35,9 +35,9 @@ type CoreConfig struct {
 // of plain IP, and the pools that shards lease credits from. The core decides; shards carry out its
 // Orders.
 //
-//	shards, Client ┐                      ┌▶ Client ─▶ Orders, on the shard's thread
-//	peers' mail ───┼▶ Box ─▶ Step ────────┼▶ messages for peers
-//	Ask ───────────┘   conn.Manager, Keys └▶ answers
+//	shards, ShardLink ┐                      ┌▶ ShardLink ─▶ Orders, on the shard's thread
+//	peers' mail ──────┼▶ Box ─▶ Step ────────┼▶ messages for peers
+//	Ask ──────────────┘   conn.Manager, Keys └▶ answers
 //
 // All its state belongs to the goroutine that steps it (Run). Other goroutines reach it by Do.
 type Core struct {
@@ -49,7 +49,7 @@ type Core struct {
 	cfg     CoreConfig
 	box     inbox.Box
 	effects effect.List
-	clients []*Client
+	shards  []*ShardLink
 	plain   plain
 	paths   paths
 	alive   alive
@@ -78,7 +78,7 @@ type CoreOutput struct {
 	Deadline vtime.Time     // latest time of the next Step
 }
 
-// NewCore returns a core. Each shard must call Serve on its Client before the first Step.
+// NewCore returns a core. Each shard must call Serve on its ShardLink before the first Step.
 func NewCore(c CoreConfig) (*Core, error) {
 	k := &Core{
 		cfg: c, asked: map[netip.AddrPort]bool{}, woken: make(chan struct{}, 1), ended: make(chan struct{}),
@@ -103,7 +103,7 @@ func NewCore(c CoreConfig) (*Core, error) {
 	}
 	for i := range c.Shards {
 		m.CIDs = append(m.CIDs, conn.NewCIDs(i, conn.MaxSlots))
-		k.clients = append(k.clients, newClient(k, i))
+		k.shards = append(k.shards, newShardLink(k, i))
 	}
 	if k.Manager, err = conn.NewManager(m, c.Rand); err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)
@@ -114,8 +114,8 @@ func NewCore(c CoreConfig) (*Core, error) {
 	return k, nil
 }
 
-// Client returns the client of a shard.
-func (k *Core) Client(shard int) *Client { return k.clients[shard] }
+// ShardLink returns the link of a shard.
+func (k *Core) ShardLink(shard int) *ShardLink { return k.shards[shard] }
 
 // Step handles all input that has arrived from shards, peers and callers, and runs the timers. It
 // reads no clock and does no I/O.
@@ -135,7 +135,7 @@ func (k *Core) Step(now vtime.Time, out *CoreOutput) {
 	k.advanceMoves(now)
 	k.advance(now)
 	k.resolveAll()
-	for _, l := range k.clients {
+	for _, l := range k.shards {
 		l.deliver()
 	}
 	out.Messages = append(out.Messages[:0], k.Manager.Messages()...)
@@ -156,17 +156,17 @@ type shardsOf struct{ k *Core }
 
 // Answer implements conn.Shards.
 func (s shardsOf) Answer(shard int, a conn.Answer) {
-	s.k.clients[shard].tell(func(to Orders, now vtime.Time) { to.Answer(now, &a) })
+	s.k.shards[shard].tell(func(to Orders, now vtime.Time) { to.Answer(now, &a) })
 }
 
 // Decide implements conn.Shards.
 func (s shardsOf) Decide(shard int, d conn.Decision) {
-	s.k.clients[shard].tell(func(to Orders, now vtime.Time) { to.Decide(now, &d) })
+	s.k.shards[shard].tell(func(to Orders, now vtime.Time) { to.Decide(now, &d) })
 }
 
 // all sends an order to every shard.
 func (k *Core) all(o Order) {
-	for _, l := range k.clients {
+	for _, l := range k.shards {
 		l.tell(o)
 	}
 }
@@ -220,8 +220,8 @@ func (p peerKeys) HandleKeys(now vtime.Time, o *cm.Output) {
 	u, sa := o.Use, o.SA
 	switch o.Kind {
 	case cm.OutRekey:
-		if int(u.Shard) < len(p.k.clients) { // the shard that seals with this key
-			p.k.clients[u.Shard].tell(func(to Orders, now vtime.Time) { to.TakeKey(now, u, sa) })
+		if int(u.Shard) < len(p.k.shards) { // the shard that seals with this key
+			p.k.shards[u.Shard].tell(func(to Orders, now vtime.Time) { to.TakeKey(now, u, sa) })
 		}
 	case cm.OutRekeyed:
 		p.k.Keys.Confirmed(now, u, sa.SPI, o.Time)

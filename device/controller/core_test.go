@@ -97,11 +97,11 @@ func newNIC(t *testing.T, change ...func(*config.Config)) *nic {
 	for i := range 2 {
 		s := &side{is: true, names: map[cm.PeerID]string{}}
 		n.sides = append(n.sides, s)
-		n.Client(i).Serve(func(list []Order) {
+		n.ShardLink(i).Serve(func(list []Order) {
 			for _, o := range list {
 				o(s, n.now)
 			}
-			n.Client(i).Flush()
+			n.ShardLink(i).Flush()
 		})
 	}
 	n.told()

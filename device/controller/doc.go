@@ -2,10 +2,10 @@
 // state that all shards share; the API for operators, with the settings they make; warnings; and
 // memory limits.
 //
-//	shard's thread                      │            the core's goroutine
-//	                                    │
-//	functions, keys ── calls ─▶ Client ─┼─▶ Core.Step ─▶ conn.Manager ◀─▶ peers (PeerMail, messages)
-//	connections, … ◀─ Orders ─ Client ◀─┼──────┘         security.Keys, announcements
+//	shard's thread                         │            the core's goroutine
+//	                                       │
+//	functions, keys ── calls ─▶ ShardLink ─┼─▶ Core.Step ─▶ conn.Manager ◀─▶ peers (PeerMail, messages)
+//	connections, … ◀─ Orders ─ ShardLink ◀─┼──────┘         security.Keys, announcements
 //
 // The calls that a shard makes in a Step cross at the Step's end, and the answers arrive in a later
 // Step. Neither side waits for the other, nor for a peer or guest. Queues stay bounded: each
@@ -17,7 +17,7 @@
 //	                ├─▶ settings.Memory, for the next NIC
 //	                └─▶ Fitter: the windows and ports that settings ask for
 //
-// core.go steps the core, and client.go is what crosses between it and a shard. What the core decides has
+// core.go steps the core, and shardlink.go is what crosses between it and a shard. What the core decides has
 // a file each: functions.go (settings, GIDs), peers.go (the one list of peers), follow.go (peers and
 // moved functions of a directory), paths.go (path MTUs, signs of life), plain.go (routes of plain IP),
 // news.go (what peers' links say). Operators are answered by api.go (state), operator.go (changes),
@@ -30,7 +30,7 @@
 // # Ownership and concurrency
 //
 // A Core belongs to the goroutine that runs it; tests step it in virtual time, as they step shards.
-// One end of a Client belongs to the shard's thread, the other to the core. Everything else here
+// One end of a ShardLink belongs to the shard's thread, the other to the core. Everything else here
 // may be used by any goroutine except the shards' threads. A View is valid only during the Ask that
 // passed it.
 package controller

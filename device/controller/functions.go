@@ -52,7 +52,7 @@ func (k *Core) runJobs(now vtime.Time) {
 // onShard runs f on the thread of the shard that owns a function, and then after on the core's
 // goroutine.
 func (k *Core) onShard(id pfvf.ID, f func(to Orders, now vtime.Time), after func(now vtime.Time)) {
-	l := k.clients[k.cfg.ShardOf(uint32(id))]
+	l := k.shards[k.cfg.ShardOf(uint32(id))]
 	l.tell(func(to Orders, now vtime.Time) {
 		f(to, now)
 		l.post(func(_ *Core, now vtime.Time) { after(now) })
@@ -85,7 +85,7 @@ func (k *Core) changed(c *functions.Change) {
 	k.untold = true
 	if pf := c.ID.Parent(); *c.Was.Enabled != *c.Is.Enabled && c.ID.IsVF() {
 		n := k.Functions.Enabled(pf.PF())
-		k.clients[k.cfg.ShardOf(uint32(pf))].tell(func(to Orders, _ vtime.Time) { to.VFsEnabled(pf, n) })
+		k.shards[k.cfg.ShardOf(uint32(pf))].tell(func(to Orders, _ vtime.Time) { to.VFsEnabled(pf, n) })
 	}
 	if link := c.Is.Link; !c.ID.IsVF() && link != c.Was.Link {
 		k.all(func(to Orders, now vtime.Time) { to.PFLink(now, c.ID, link) })
@@ -182,7 +182,7 @@ func (k *Core) reset(id pfvf.ID, then func(error)) {
 
 // Change changes the settings of a VF for its PF, and calls then on the shard's thread. It
 // implements the shard's interface for PF commands.
-func (c *Client) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
+func (c *ShardLink) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 	c.post(func(k *Core, _ vtime.Time) {
 		k.Change(id, edit, func(err error) { c.tell(func(Orders, vtime.Time) { then(err) }) })
 	})
@@ -190,7 +190,7 @@ func (c *Client) Change(id pfvf.ID, edit functions.Edit, then func(error)) {
 
 // Visit calls f with a VF, on the thread of the VF's own shard. It calls then with what f returned,
 // on the calling shard's thread.
-func (c *Client) Visit(id pfvf.ID, f func(abi.VFHandler) (abi.Status, abi.Result), then func(abi.Status, abi.Result)) {
+func (c *ShardLink) Visit(id pfvf.ID, f func(abi.VFHandler) (abi.Status, abi.Result), then func(abi.Status, abi.Result)) {
 	c.post(func(k *Core, _ vtime.Time) {
 		k.begin(func(_ vtime.Time, done func()) {
 			var st abi.Status
@@ -204,9 +204,9 @@ func (c *Client) Visit(id pfvf.ID, f func(abi.VFHandler) (abi.Status, abi.Result
 }
 
 // ResetVFs resets the VFs of a PF that belong to other shards.
-func (c *Client) ResetVFs(pf pfvf.ID) {
+func (c *ShardLink) ResetVFs(pf pfvf.ID) {
 	c.post(func(k *Core, _ vtime.Time) {
-		for _, other := range k.clients {
+		for _, other := range k.shards {
 			if other != c {
 				other.tell(func(to Orders, now vtime.Time) { to.ResetVFs(now, pf) })
 			}
@@ -215,11 +215,11 @@ func (c *Client) ResetVFs(pf pfvf.ID) {
 }
 
 // Find returns an error if no function can have this ID. It may be called while the NIC runs.
-func (c *Client) Find(id pfvf.ID) error { return c.core.Functions.Find(id) }
+func (c *ShardLink) Find(id pfvf.ID) error { return c.core.Functions.Find(id) }
 
 // Functions calls f for each function of the NIC that has settings. It is called before the first
 // Step.
-func (c *Client) Functions(f func(id pfvf.ID, here bool, is *config.Function)) {
+func (c *ShardLink) Functions(f func(id pfvf.ID, here bool, is *config.Function)) {
 	k := c.core
 	k.Functions.Each(func(id pfvf.ID, is *config.Function) { f(id, k.cfg.ShardOf(uint32(id)) == c.shard, is) })
 }
@@ -268,7 +268,7 @@ func (g *gids) told(now vtime.Time) {
 // Announce implements the shard's part of AddGID and DelGID: it adds an address to a function,
 // removes one, or both. It calls then on the shard's thread. The work is queued as a job like
 // all changes of functions, so that Withdraw removes everything that was added before it.
-func (c *Client) Announce(id pfvf.ID, add, drop [16]byte, then func(error)) {
+func (c *ShardLink) Announce(id pfvf.ID, add, drop [16]byte, then func(error)) {
 	c.post(func(k *Core, _ vtime.Time) {
 		k.begin(func(now vtime.Time, done func()) {
 			answer := func(err error) { c.tell(func(Orders, vtime.Time) { then(err) }) }
@@ -296,7 +296,7 @@ func (k *Core) setGID(id pfvf.ID, add, drop [16]byte) error {
 }
 
 // Withdraw removes all GIDs that a function's driver added. It is called when the driver has gone.
-func (c *Client) Withdraw(id pfvf.ID) {
+func (c *ShardLink) Withdraw(id pfvf.ID) {
 	c.post(func(k *Core, _ vtime.Time) {
 		k.begin(func(_ vtime.Time, done func()) {
 			if k.Functions.DelGIDs(id) {

@@ -178,9 +178,9 @@ func TestAnOperatorsResetGoesToTheFunctionsShard(t *testing.T) {
 func TestAPFReachesVFsOfOtherShards(t *testing.T) {
 	n := newNIC(t)
 	looked := 0
-	n.Client(0).Visit(vf(1), func(abi.VFHandler) (abi.Status, abi.Result) { return abi.StatusOK, nil }, func(abi.Status, abi.Result) { looked++ })
-	n.Client(0).ResetVFs(vf(0))
-	n.Client(0).Flush()
+	n.ShardLink(0).Visit(vf(1), func(abi.VFHandler) (abi.Status, abi.Result) { return abi.StatusOK, nil }, func(abi.Status, abi.Result) { looked++ })
+	n.ShardLink(0).ResetVFs(vf(0))
+	n.ShardLink(0).Flush()
 	if told := n.told(); told[0] != "" || !strings.Contains(told[1], "look at h1.pf0.vf1") ||
 		!strings.Contains(told[1], "reset VFs of h1.pf0") || looked != 1 {
 		t.Errorf("told %q, heard %d times", told, looked)

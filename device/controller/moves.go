@@ -54,7 +54,7 @@ func (m *moves) deadline() vtime.Time {
 }
 
 // PeerMoved reports that a packet of a peer came from somewhere else.
-func (c *Client) PeerMoved(peer cm.PeerID, at netip.AddrPort) {
+func (c *ShardLink) PeerMoved(peer cm.PeerID, at netip.AddrPort) {
 	c.post(func(k *Core, now vtime.Time) { k.peerMoved(now, peer, at) })
 }
 
@@ -112,7 +112,7 @@ func (k *Core) askMoved(peer *Peer) {
 	m := &peer.move
 	ask := func(at netip.AddrPort, token uint32) {
 		id := peer.ID
-		k.clients[0].tell(func(to Orders, now vtime.Time) {
+		k.shards[0].tell(func(to Orders, now vtime.Time) {
 			to.ProbePath(now, id, at, tenant, pathmtu.Probe{Kind: pathmtu.Request, Round: token})
 		})
 	}

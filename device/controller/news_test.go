@@ -58,7 +58,7 @@ func TestTheManagerIsToldOfAPeersLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Client(0).Serve(func([]Order) {})
+	core.ShardLink(0).Serve(func([]Order) {})
 	m := core.Peers.Find("2").Mail
 	step := func() (messages int) {
 		var out CoreOutput
@@ -181,8 +181,8 @@ func TestAPeerGetsItsOwnAddressesAlone(t *testing.T) {
 		t.Errorf("the link-local address of its function: offered %v by host %d", has, by)
 	}
 	var err error
-	n.Client(1).Announce(vf(1), netip.MustParseAddr("192.168.100.31").As16(), [16]byte{}, func(e error) { err = e })
-	n.Client(1).Flush()
+	n.ShardLink(1).Announce(vf(1), netip.MustParseAddr("192.168.100.31").As16(), [16]byte{}, func(e error) { err = e })
+	n.ShardLink(1).Flush()
 	n.now += vtime.Time(gidPause)
 	n.told()
 	n.told()
@@ -212,12 +212,12 @@ func newListener(t *testing.T) *nic {
 		other.Name, other.Host, other.Underlay.AddrPort, other.Identity = "3", 3, netip.MustParseAddrPort("10.99.0.3:1000"), "vnic://test/host/3"
 		c.Peers = append(c.Peers, other)
 	})
-	client := n.Client(1)
+	link := n.ShardLink(1)
 	for _, r := range []conn.Request{{Kind: conn.Begin, Epoch: 1}, {Kind: conn.Quota, N: 8}, {Kind: conn.Listen, Service: service}} {
 		r.Function = uint32(vf(1))
-		client.Ask(r)
+		link.Ask(r)
 	}
-	client.Flush()
+	link.Flush()
 	n.told()
 	return n
 }
@@ -285,9 +285,9 @@ func (s *stranger) connects() {
 	if len(list) != 1 {
 		s.n.t.Fatalf("host %d: %d requests, want one", s.host, len(list))
 	}
-	client := s.n.Client(1)
-	client.Ask(conn.Request{Kind: conn.Accept, Function: uint32(vf(1)), ID: list[0].ID, N: 6})
-	client.Flush()
+	link := s.n.ShardLink(1)
+	link.Ask(conn.Request{Kind: conn.Accept, Function: uint32(vf(1)), ID: list[0].ID, N: 6})
+	link.Flush()
 	for _, m := range s.hears() {
 		if rep, err := cm.Parse[cm.REP](m); err == nil {
 			rtu := cm.RTU{SenderID: s.ids, ReceiverID: rep.SenderID}
@@ -406,27 +406,27 @@ func TestAPeersMessageEndsNoNIC(t *testing.T) {
 // costs that peer its link: when a driver asks for something, when a timer is due, and when a shard
 // carries out a decision. The driver's command ends with an error. Other peers keep their links.
 func TestAPeersConnectionEndsNoNIC(t *testing.T) {
-	for name, breaks := range map[string]func(s *stranger, client *Client){
-		"a driver accepts its request": func(s *stranger, client *Client) {
+	for name, breaks := range map[string]func(s *stranger, link *ShardLink){
+		"a driver accepts its request": func(s *stranger, link *ShardLink) {
 			s.says(s.request())
 			list := s.connections(cm.StateReqReceived)
 			if len(list) != 1 {
 				s.n.t.Fatalf("%d requests", len(list))
 			}
 			s.n.failOnce()
-			client.Ask(conn.Request{Kind: conn.Accept, Function: uint32(vf(1)), ID: list[0].ID, N: 6, Question: conn.Question{N: 77}})
-			client.Flush()
+			link.Ask(conn.Request{Kind: conn.Accept, Function: uint32(vf(1)), ID: list[0].ID, N: 6, Question: conn.Question{N: 77}})
+			link.Flush()
 			s.n.sides[1].told = nil
 			s.hears()
 			if told := s.n.sides[1].told; !slices.Contains(told, "answer") {
 				s.n.t.Errorf("the driver's command has no answer: %q", told)
 			}
 		},
-		"it does not answer": func(s *stranger, client *Client) {
-			client.Ask(conn.Request{Kind: conn.Connect, Function: uint32(vf(1)), Connect: &cm.ConnectRequest{
+		"it does not answer": func(s *stranger, link *ShardLink) {
+			link.Ask(conn.Request{Kind: conn.Connect, Function: uint32(vf(1)), Connect: &cm.ConnectRequest{
 				Function: uint32(vf(1)), Tenant: 7, QPN: 5, Service: service, SGID: netip.MustParseAddr("192.168.100.11").As16(), DGID: s.gid(), MTU: 1500,
 			}})
-			client.Flush()
+			link.Flush()
 			if len(s.hears()) == 0 {
 				s.n.t.Fatal("the peer is not asked")
 			}
@@ -438,9 +438,9 @@ func TestAPeersConnectionEndsNoNIC(t *testing.T) {
 				}
 			}
 		},
-		"a shard cannot carry out a decision": func(s *stranger, client *Client) {
-			client.Ask(conn.Request{Kind: conn.PeerFault, Function: uint32(vf(1)), N: uint32(s.n.id(s.host))})
-			client.Flush()
+		"a shard cannot carry out a decision": func(s *stranger, link *ShardLink) {
+			link.Ask(conn.Request{Kind: conn.PeerFault, Function: uint32(vf(1)), N: uint32(s.n.id(s.host))})
+			link.Flush()
 			s.hears()
 		},
 	} {
@@ -448,7 +448,7 @@ func TestAPeersConnectionEndsNoNIC(t *testing.T) {
 			n := newListener(t)
 			bad, good := meet(n, 2), meet(n, 3)
 			good.connects()
-			breaks(bad, n.Client(1))
+			breaks(bad, n.ShardLink(1))
 			if bad.up() || !slices.Equal(n.out.Ends, []cm.PeerID{n.id(2)}) || n.faults != 1 {
 				t.Errorf("the peer is there: %t, links that end: %v, %d faults", bad.up(), n.out.Ends, n.faults)
 			}
@@ -466,9 +466,9 @@ func TestAPeersConnectionEndsNoNIC(t *testing.T) {
 func TestFaultsOfThisNICAreNotHidden(t *testing.T) {
 	n := newListener(t)
 	n.failOnce()
-	client := n.Client(1)
-	client.Ask(conn.Request{Kind: conn.Quota, Function: uint32(vf(1)), N: 9})
-	client.Flush()
+	link := n.ShardLink(1)
+	link.Ask(conn.Request{Kind: conn.Quota, Function: uint32(vf(1)), N: 9})
+	link.Flush()
 	defer func() {
 		if recover() == nil {
 			t.Error("nobody hears of it")

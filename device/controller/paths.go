@@ -88,7 +88,7 @@ func (k *Core) showAlive(now vtime.Time) {
 	for _, peer := range k.Peers.sorted {
 		if tenant, shared := k.Manager.CM.SharedTenant(peer.ID); shared {
 			id := peer.ID
-			k.clients[0].tell(func(to Orders, now vtime.Time) {
+			k.shards[0].tell(func(to Orders, now vtime.Time) {
 				to.ProbePath(now, id, netip.AddrPort{}, tenant, pathmtu.Probe{Kind: pathmtu.Here})
 			})
 		}
@@ -115,7 +115,7 @@ func (k *Core) probePeer(now vtime.Time, peer *Peer) {
 	sizes, round := p.prober.Due(now)
 	for _, size := range slices.Backward(sizes) { // shortest first: no two of them make a superframe
 		tenant, probe := p.tenant, pathmtu.Probe{Kind: pathmtu.Request, Size: uint16(size), Round: round}
-		k.clients[0].tell(func(to Orders, now vtime.Time) { to.ProbePath(now, id, netip.AddrPort{}, tenant, probe) })
+		k.shards[0].tell(func(to Orders, now vtime.Time) { to.ProbePath(now, id, netip.AddrPort{}, tenant, probe) })
 	}
 	k.pathKnown(now, peer) // a round may have ended
 	k.paths.due = min(k.paths.due, p.prober.Deadline())
@@ -177,11 +177,11 @@ func (k *Core) pathMTU(id cm.PeerID) int {
 }
 
 // PathUsed reports that long packets are being sent to a peer.
-func (c *Client) PathUsed(peer cm.PeerID) {
+func (c *ShardLink) PathUsed(peer cm.PeerID) {
 	c.post(func(k *Core, now vtime.Time) { k.pathUsed(now, peer) })
 }
 
 // PathAnswered reports a peer's answer to a probe.
-func (c *Client) PathAnswered(host cm.PeerID, size int, round uint32) {
+func (c *ShardLink) PathAnswered(host cm.PeerID, size int, round uint32) {
 	c.post(func(k *Core, now vtime.Time) { k.pathAnswered(now, host, size, round) })
 }

@@ -281,7 +281,7 @@ func (p *Peers) remove(now vtime.Time, peer *Peer) {
 	delete(p.byID, peer.ID)
 	at, _ := slices.BinarySearchFunc(p.sorted, peer, (*Peer).compare)
 	p.sorted = slices.Delete(p.sorted, at, at+1)
-	for _, l := range k.clients {
+	for _, l := range k.shards {
 		l.tell(func(to Orders, _ vtime.Time) {
 			to.RemovePeer(peer.ID)
 			delete(l.refused, peer.ID)

@@ -131,7 +131,7 @@ func TestIDsOfPeersGoAround(t *testing.T) {
 // TestRemovedPeersFreeTheCountOfWrongKeys: what a shard counts for a peer goes with the peer.
 func TestRemovedPeersFreeTheCountOfWrongKeys(t *testing.T) {
 	n, change := changer(t)
-	c := n.Client(0)
+	c := n.ShardLink(0)
 	c.SPIRefused(cm.Use{Peer: n.id(2), Tenant: 7})
 	if err := change(control.PeerChange{Action: "remove", Name: "2"}); err != nil {
 		t.Fatal(err)

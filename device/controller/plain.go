@@ -125,14 +125,14 @@ func (k *Core) Routes() (list []control.Route) {
 }
 
 // Routes returns the routes of the NIC. A gateway reads them on its shard's thread.
-func (c *Client) Routes() *gateway.Routes { return c.core.plain.routes }
+func (c *ShardLink) Routes() *gateway.Routes { return c.core.plain.routes }
 
 // SetPort records the place of a function's port.
-func (c *Client) SetPort(function uint32, at gateway.Place) {
+func (c *ShardLink) SetPort(function uint32, at gateway.Place) {
 	c.post(func(k *Core, _ vtime.Time) { k.plain.set(function, at) })
 }
 
 // RemovePort removes the port of a function.
-func (c *Client) RemovePort(function uint32) {
+func (c *ShardLink) RemovePort(function uint32) {
 	c.post(func(k *Core, _ vtime.Time) { k.plain.remove(function) })
 }

@@ -148,7 +148,7 @@ func newCredits(c *config.Config, shards int) credits {
 
 // Credits returns the shard's credit node for the host, whose parent is the node for the NIC. It
 // belongs to the shard.
-func (c *Client) Credits() *credit.Node {
+func (c *ShardLink) Credits() *credit.Node {
 	pools := &c.core.credits
 	return pools.host.Node(pools.nic.Node(nil, c.shard), c.shard)
 }

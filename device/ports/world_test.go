@@ -76,11 +76,11 @@ func describe(t *testing.T, polled, telling int) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.shard, err = shard.New(0, cfg, w.core.Client(0), slog.New(slog.DiscardHandler)); err != nil {
+	if w.shard, err = shard.New(0, cfg, w.core.ShardLink(0), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	orders := inbox.NewMailbox(w.shard.Inbox(), 0, func(now vtime.Time, o *controller.Order) { (*o)(w.shard.Orders(), now) })
-	w.core.Client(0).Serve(orders.Send)
+	w.core.ShardLink(0).Serve(orders.Send)
 	t.Cleanup(func() {
 		for _, d := range w.opened {
 			_ = unix.Close(d.fd)
@@ -207,7 +207,7 @@ func (w *world) address(port int) netip.Addr { return w.ports[port].Addresses[0]
 func (w *world) occupy(from int) {
 	w.t.Helper()
 	peer := netip.MustParseAddr("192.168.100.200")
-	w.core.Client(0).Routes().Learn(2, []gateway.Address{{Tenant: 7, Addr: peer, Function: uint32(id(w.t, 1)), MTU: 1500}})
+	w.core.ShardLink(0).Routes().Learn(2, []gateway.Address{{Tenant: 7, Addr: peer, Function: uint32(id(w.t, 1)), MTU: 1500}})
 	for w.shard.Queue().Slot() != nil {
 		w.shard.Queue().Commit(1)
 	}

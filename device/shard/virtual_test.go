@@ -186,11 +186,11 @@ func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []
 		t.Fatal(err)
 	}
 	for i := range cfg.NIC.Shards {
-		s, err := NewTaped(i, cfg, core.Client(i), tapeOf(t, i, cfg), slog.New(slog.DiscardHandler))
+		s, err := NewTaped(i, cfg, core.ShardLink(i), tapeOf(t, i, cfg), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Client(i).Serve(inbox.NewMailbox(&s.inbox, 0, func(now falcon.Time, o *controller.Order) { (*o)(s.Orders(), now) }).Send)
+		core.ShardLink(i).Serve(inbox.NewMailbox(&s.inbox, 0, func(now falcon.Time, o *controller.Order) { (*o)(s.Orders(), now) }).Send)
 		shards = append(shards, s)
 	}
 	Join(shards)

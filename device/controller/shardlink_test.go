@@ -22,20 +22,20 @@ func TestRefusedPacketsCostTheCoreOneCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, use := core.Client(0), security.Use{Peer: 2, Tenant: 7}
-	client.Serve(func([]controller.Order) {})
+	link, use := core.ShardLink(0), security.Use{Peer: 2, Tenant: 7}
+	link.Serve(func([]controller.Order) {})
 	if _, err := core.Keys.Issue(use); err != nil {
 		t.Fatal(err)
 	}
-	client.SPIRefused(use)
-	if n := allocs.PerRun(1000, func() { client.SPIRefused(use) }); n != 0 {
+	link.SPIRefused(use)
+	if n := allocs.PerRun(1000, func() { link.SPIRefused(use) }); n != 0 {
 		t.Errorf("%v allocations for a refused packet", n)
 	}
-	if !client.Flush() {
+	if !link.Flush() {
 		t.Error("the core does not hear of it")
 	}
-	client.SPIRefused(use)
-	if client.Flush() {
+	link.SPIRefused(use)
+	if link.Flush() {
 		t.Error("asked again before the core has heard the first")
 	}
 	var out controller.CoreOutput
@@ -43,7 +43,7 @@ func TestRefusedPacketsCostTheCoreOneCall(t *testing.T) {
 	if n := core.Manager.CM.Stats().SPIRefused; n != 1003 {
 		t.Errorf("%d counted, want 1003", n)
 	}
-	if client.SPIRefused(use); !client.Flush() {
+	if link.SPIRefused(use); !link.Flush() {
 		t.Error("what comes later is not told")
 	}
 }

@@ -63,10 +63,10 @@ type Order func(to Orders, now vtime.Time)
 // Deliver passes orders to a shard, in order. The caller may reuse the list after it returns.
 type Deliver func(list []Order)
 
-// Client is a shard's access to the core, and the core's to the shard. Neither waits for the other:
+// ShardLink is a shard's access to the core, and the core's to the shard. Neither waits for the other:
 // what is sent in a Step crosses at the end of that Step, in order. One end belongs to the shard's
 // thread, the other to the core's goroutine.
-type Client struct {
+type ShardLink struct {
 	core  *Core
 	shard int
 
@@ -84,23 +84,23 @@ type Client struct {
 type call func(k *Core, now vtime.Time)
 
 var (
-	_ conn.Requests      = (*Client)(nil)
-	_ security.Requester = (*Client)(nil)
+	_ conn.Requests      = (*ShardLink)(nil)
+	_ security.Requester = (*ShardLink)(nil)
 )
 
-func newClient(k *Core, shard int) *Client {
-	return &Client{core: k, shard: shard, refused: map[cm.PeerID]*refusals{}, up: inbox.NewMailbox(&k.box, 0, func(now vtime.Time, f *call) { (*f)(k, now) })}
+func newShardLink(k *Core, shard int) *ShardLink {
+	return &ShardLink{core: k, shard: shard, refused: map[cm.PeerID]*refusals{}, up: inbox.NewMailbox(&k.box, 0, func(now vtime.Time, f *call) { (*f)(k, now) })}
 }
 
 // Serve sets the function that delivers orders to the shard.
-func (c *Client) Serve(down Deliver) { c.down = down }
+func (l *ShardLink) Serve(down Deliver) { l.down = down }
 
 // Opener returns an opener for packets sealed with our keys.
-func (c *Client) Opener() *security.Opener { return c.core.Keys.Opener(c.shard) }
+func (l *ShardLink) Opener() *security.Opener { return l.core.Keys.Opener(l.shard) }
 
 // Ask implements conn.Requests.
-func (c *Client) Ask(r conn.Request) {
-	c.post(func(k *Core, now vtime.Time) {
+func (l *ShardLink) Ask(r conn.Request) {
+	l.post(func(k *Core, now vtime.Time) {
 		if r.Kind == conn.Connect {
 			k.announce(now) // its function may just have been enabled
 		}
@@ -110,8 +110,8 @@ func (c *Client) Ask(r conn.Request) {
 
 // RequestRekey implements security.Requester. A refusal by the manager is ignored: no key comes
 // then.
-func (c *Client) RequestRekey(u security.Use, spi uint32) error {
-	c.post(func(k *Core, _ vtime.Time) { _ = k.Manager.CM.RequestRekey(u, spi) })
+func (l *ShardLink) RequestRekey(u security.Use, spi uint32) error {
+	l.post(func(k *Core, _ vtime.Time) { _ = k.Manager.CM.RequestRekey(u, spi) })
 	return nil
 }
 
@@ -124,17 +124,17 @@ type refusals struct {
 
 // SPIRefused reports a packet of a connection that came with another key than the one we issued for
 // it.
-func (c *Client) SPIRefused(u security.Use) {
-	r := c.refused[u.Peer]
+func (l *ShardLink) SPIRefused(u security.Use) {
+	r := l.refused[u.Peer]
 	if r == nil {
 		r = new(refusals)
-		c.refused[u.Peer] = r
+		l.refused[u.Peer] = r
 	}
 	r.count.Add(1)
 	if r.asked.Swap(true) {
 		return
 	}
-	c.post(func(k *Core, now vtime.Time) {
+	l.post(func(k *Core, now vtime.Time) {
 		r.asked.Store(false) // before the count is read: later packets must make a new call
 		k.Keys.SPIRefused(now, u, r.count.Swap(0))
 	})
@@ -142,34 +142,34 @@ func (c *Client) SPIRefused(u security.Use) {
 
 // Knows reports whether a GID in a tenant belongs to a function, here or at a peer, as of the
 // core's last Step.
-func (c *Client) Knows(tenant uint32, gid [16]byte) bool {
-	return c.core.Manager.CM.Known().Has(tenant, gid)
+func (l *ShardLink) Knows(tenant uint32, gid [16]byte) bool {
+	return l.core.Manager.CM.Known().Has(tenant, gid)
 }
 
 // post queues a call to the core.
-func (c *Client) post(f call) { c.calls = append(c.calls, f) }
+func (l *ShardLink) post(f call) { l.calls = append(l.calls, f) }
 
 // Flush sends the calls queued since the last Flush. It reports whether there were any: the core's
 // goroutine is awake then.
-func (c *Client) Flush() bool {
-	if len(c.calls) == 0 {
+func (l *ShardLink) Flush() bool {
+	if len(l.calls) == 0 {
 		return false
 	}
-	c.up.Send(c.calls)
-	clear(c.calls)
-	c.calls = c.calls[:0]
+	l.up.Send(l.calls)
+	clear(l.calls)
+	l.calls = l.calls[:0]
 	return true
 }
 
 // tell queues an order for the shard.
-func (c *Client) tell(o Order) { c.orders = append(c.orders, o) }
+func (l *ShardLink) tell(o Order) { l.orders = append(l.orders, o) }
 
 // deliver sends the queued orders.
-func (c *Client) deliver() {
-	if len(c.orders) == 0 {
+func (l *ShardLink) deliver() {
+	if len(l.orders) == 0 {
 		return
 	}
-	c.down(c.orders)
-	clear(c.orders)
-	c.orders = c.orders[:0]
+	l.down(l.orders)
+	clear(l.orders)
+	l.orders = l.orders[:0]
 }
