@@ -154,16 +154,16 @@ func (s *streams) send(now falcon.Time) {
 
 // happened applies an event of TCP.
 func (s *streams) happened(now falcon.Time, ev *tcp.Event) {
-	if ev.What == tcp.Incoming {
+	if ev.Kind == tcp.Incoming {
 		s.called(now, ev)
 		return
 	}
-	if ev.What == tcp.Fault {
+	if ev.Kind == tcp.Fault {
 		s.sum.Faults++
 		s.log.Line(now, slog.LevelError, "TCP had a fault: all connections over iWARP of this shard are lost; please report it", "fault", ev.Why)
 		return
 	}
-	if ev.What == tcp.Unlistened {
+	if ev.Kind == tcp.Unlistened {
 		if p := s.ports[ev.Function]; p != nil {
 			delete(p.services, ev.Port)
 			p.unuse(ev.Port)
@@ -174,10 +174,10 @@ func (s *streams) happened(now falcon.Time, ev *tcp.Event) {
 	if c == nil {
 		return
 	}
-	if c.stream == nil && ev.What != tcp.Connected && ev.What != tcp.Lost && ev.What != tcp.Closed {
+	if c.stream == nil && ev.Kind != tcp.Connected && ev.Kind != tcp.Lost && ev.Kind != tcp.Closed {
 		return // it ended before it was connected
 	}
-	switch ev.What {
+	switch ev.Kind {
 	case tcp.Connected:
 		q := c.p.verbs().QP(c.qpn)
 		if c.told || q == nil { // it ends, or its function does

@@ -86,5 +86,5 @@ func (f *fault) mark() *bool { return &f.isMarked }
 func (f *fault) serve() (Event, bool) {
 	news := !f.told
 	f.told = true
-	return Event{What: Fault, Why: f.why}, news
+	return Event{Kind: Fault, Why: f.why}, news
 }

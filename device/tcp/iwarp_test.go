@@ -104,7 +104,7 @@ func (x *carrier) step() {
 	x.stack.Step(now)
 	for ev, ok := x.stack.Next(); ok; ev, ok = x.stack.Next() {
 		c, _ := ev.Conn.Owner.(*iwarp.Conn)
-		switch ev.What {
+		switch ev.Kind {
 		case tcp.Connected:
 			c = x.engine.Connect(now, ev.Conn.MSS, &iwarp.Settings{CRC: true, IRD: 16, ORD: 16, Private: []byte("a question")})
 			x.own(c, ev.Conn)

@@ -72,7 +72,7 @@ func (l *listener) end() {
 func (l *listener) serve() (Event, bool) {
 	if why := l.why; why != "" {
 		l.why = ""
-		return Event{What: Unlistened, Function: l.number, Port: l.port, Why: why}, true
+		return Event{Kind: Unlistened, Function: l.number, Port: l.port, Why: why}, true
 	}
 	l.accept()
 	return Event{}, false

@@ -58,7 +58,7 @@ func (f *function) arrived(b []byte) {
 	}
 	a := &f.s.arrived
 	if n := len(a.list); n > 0 {
-		if more, ok := a.list[n-1].takes(f, b[:at], segment); ok {
+		if more, ok := a.list[n-1].absorb(f, b[:at], segment); ok {
 			a.memory += more
 			return
 		}
@@ -109,9 +109,9 @@ func newArrival(f *function, src netip.Addr, ip []byte, segment header.TCP) arri
 // plain reports whether a segment changes nothing about the connection.
 func plain(segment header.TCP) bool { return segment.Flags()&^header.TCPFlagPsh == header.TCPFlagAck }
 
-// takes adds the next packet, if it differs from those before in nothing but its data and its place in the
+// absorb adds the next packet, if it differs from those before in nothing but its data and its place in the
 // stream, and reports whether it did. more is how much memory that took.
-func (x *arrival) takes(f *function, ip []byte, segment header.TCP) (more int, ok bool) {
+func (x *arrival) absorb(f *function, ip []byte, segment header.TCP) (more int, ok bool) {
 	if x.closed || x.f != f || x.next != segment.SequenceNumber() {
 		return 0, false
 	}

@@ -78,7 +78,7 @@ type Stack struct {
 	held    held
 	writers []*stream // for which bytes were written since the last Flush
 	spare   [][]byte  // buffers for them
-	event   Event     // the last one; What is 0 if it was released
+	event   Event     // the last one; Kind is 0 if it was released
 	serving []served  // taken of dirty, which Next has not served yet
 
 	mu    sync.Mutex // a goroutine of gVisor's may mark, too
@@ -250,20 +250,20 @@ func (s *Stack) Stats() Stats {
 	return Stats{Conns: c.conns.Load(), DepartingFull: c.departingFull.Load(), Wrong: c.wrong.Load()}
 }
 
-// What tells what happened.
-type What uint8
+// EventKind says what happened.
+type EventKind uint8
 
 // Kinds of events.
 const (
-	Connected    What = iota + 1 // a peer has answered
-	Incoming                     // a peer has called
-	Data                         // Conn.In has got more
-	Acknowledged                 // Conn.Acknowledged and Conn.Room have grown
-	PeerClosed                   // the peer sends no more
-	Lost                         // the connection is over; Why says why
-	Closed                       // the connection is over, as the shard asked
-	Unlistened                   // Listen failed; Why says why
-	Fault                        // TCP had a fault, which Why describes; all connections will be Lost
+	Connected    EventKind = iota + 1 // a peer has answered
+	Incoming                          // a peer has called
+	Data                              // Conn.In has got more
+	Acknowledged                      // Conn.Acknowledged and Conn.Room have grown
+	PeerClosed                        // the peer sends no more
+	Lost                              // the connection is over; Why says why
+	Closed                            // the connection is over, as the shard asked
+	Unlistened                        // Listen failed; Why says why
+	Fault                             // TCP had a fault, which Why describes; all connections will be Lost
 )
 
 // Refused is Event.Why if nobody listens at the port that was called.
@@ -271,7 +271,7 @@ var Refused = (&tcpip.ErrConnectionRefused{}).String()
 
 // Event is something that happened.
 type Event struct {
-	What     What
+	Kind     EventKind
 	Function uint32
 	Conn     *Conn  // nil for Unlistened and Fault; not to be used after Lost and Closed
 	Port     uint16 // of Incoming and Unlistened
@@ -288,10 +288,10 @@ func (s *Stack) Next() (ev Event, ok bool) {
 		s.passEvent(&ev)
 	}
 	s.event = ev
-	return ev, ev.What != 0
+	return ev, ev.Kind != 0
 }
 
-// next returns the next event of gVisor's; What is 0 if there is none.
+// next returns the next event of gVisor's; Kind is 0 if there is none.
 func (s *Stack) next() (ev Event) {
 	for ok := false; ; {
 		if len(s.serving) == 0 && !s.takeDirty() {
@@ -310,7 +310,7 @@ func (s *Stack) next() (ev Event) {
 
 // release ends the use of what Next lent. What the shard left of it is kept.
 func (s *Stack) release() {
-	if c := s.event.Conn; s.event.What == Data && !c.kept && len(c.in) > 0 {
+	if c := s.event.Conn; s.event.Kind == Data && !c.kept && len(c.in) > 0 {
 		c.in, c.kept = slices.Clone(c.in), true
 	}
 	s.event = Event{}

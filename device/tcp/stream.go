@@ -35,7 +35,7 @@ type stream struct {
 	open   bool        // Connected or Incoming is told
 	eof    bool        // PeerClosed is told
 	over   bool
-	last   What // the last event, which is to be told; 0: none yet
+	last   EventKind // the last event, which is to be told; 0: none yet
 	why    string
 
 	lent    int    // bytes at the beginning of what gVisor has received, which the shard has had
@@ -220,8 +220,8 @@ func (st *stream) serve() (ev Event, ok bool) {
 	return ev, true
 }
 
-func (st *stream) event(what What) Event {
-	return Event{What: what, Function: st.conn.Function, Conn: st.conn}
+func (st *stream) event(kind EventKind) Event {
+	return Event{Kind: kind, Function: st.conn.Function, Conn: st.conn}
 }
 
 // leave forgets a stream that is over, when gVisor has forgotten it. Until then it counts, and lingers.
@@ -337,7 +337,7 @@ func (st *stream) opened() (ev Event, ok bool) {
 		st.limit.Stop()
 	}
 	if ev = st.event(Connected); st.called != 0 {
-		ev.What, ev.Port = Incoming, st.called
+		ev.Kind, ev.Port = Incoming, st.called
 	}
 	return ev, true
 }
@@ -413,7 +413,7 @@ func (st *stream) reason() string {
 }
 
 // finish sets the connection's last event.
-func (st *stream) finish(last What, why string) {
+func (st *stream) finish(last EventKind, why string) {
 	if st.last == 0 {
 		st.last, st.why = last, why
 		st.s.again(st)

@@ -40,24 +40,24 @@ func (s *Stack) enroll(c *Conn) {
 	}
 }
 
-// passEvent passes an event through the tape; What is 0 if there is none.
+// passEvent passes an event through the tape; Kind is 0 if there is none.
 func (s *Stack) passEvent(ev *Event) {
 	t := s.tape
 	if !t.Ask(tape.StreamEvent) {
 		s.playEvent(ev)
 		return
 	}
-	if t.PutUint(uint64(ev.What)); ev.What == 0 {
+	if t.PutUint(uint64(ev.Kind)); ev.Kind == 0 {
 		return
 	}
-	if ev.What == Incoming {
+	if ev.Kind == Incoming {
 		s.enroll(ev.Conn)
 	}
 	c, local, peer := ev.Conn, "", ""
 	if c == nil {
 		c = &Conn{}
 	}
-	if ev.What == Connected || ev.What == Incoming {
+	if ev.Kind == Connected || ev.Kind == Incoming {
 		local, peer = c.Local.String(), c.Peer.String()
 	}
 	t.PutUint(uint64(ev.Function))
@@ -68,7 +68,7 @@ func (s *Stack) passEvent(ev *Event) {
 	t.PutText(peer)
 	t.PutUint(uint64(max(c.MSS, 0)))
 	t.PutUint(c.acked)
-	if ev.What == Data {
+	if ev.Kind == Data {
 		if c.cut == nil {
 			c.cut = s.cut()
 		}
@@ -84,17 +84,17 @@ func (s *Stack) passEvent(ev *Event) {
 // playEvent reads what passEvent wrote.
 func (s *Stack) playEvent(ev *Event) {
 	t := s.tape
-	*ev = Event{What: What(t.Uint())}
-	if ev.What == 0 {
+	*ev = Event{Kind: EventKind(t.Uint())}
+	if ev.Kind == 0 {
 		return
 	}
 	ev.Function, ev.Port, ev.Why = uint32(t.Uint()), uint16(t.Uint()), t.Text()
-	if ev.What == Incoming {
+	if ev.Kind == Incoming {
 		s.enroll(s.newStream(ev.Function).conn)
 	}
 	number := uint32(t.Uint())
 	c := s.conns[number]
-	if c == nil && ev.What != Unlistened && ev.What != Fault {
+	if c == nil && ev.Kind != Unlistened && ev.Kind != Fault {
 		t.Differs("TCP tells of its connection %d, which is not there", number)
 	}
 	local, peer, mss, acked := t.Text(), t.Text(), int(min(t.Uint(), maxPacket)), t.Uint()
@@ -108,7 +108,7 @@ func (s *Stack) playEvent(ev *Event) {
 	if c.acked = acked; acked > c.written {
 		t.Differs("the peer has %d bytes of the %d written", acked, c.written)
 	}
-	switch ev.What {
+	switch ev.Kind {
 	case Connected, Incoming:
 		c.Local, _ = netip.ParseAddrPort(local)
 		c.Peer, _ = netip.ParseAddrPort(peer)

@@ -183,22 +183,22 @@ func (w *world) carry(from int, function uint32, packet []byte) {
 }
 
 func (w *world) happened(s *side, ev tcp.Event) {
-	if ev.What == tcp.Fault {
+	if ev.Kind == tcp.Fault {
 		s.faults = append(s.faults, ev.Why)
 		return
 	}
-	if ev.What == tcp.Unlistened {
+	if ev.Kind == tcp.Unlistened {
 		s.refuse[ev.Port] = ev.Why
 		return
 	}
-	if ev.What == tcp.Incoming {
+	if ev.Kind == tcp.Incoming {
 		e := &end{Conn: ev.Conn, port: ev.Port, connected: true}
 		e.Owner = e
 		s.conns = append(s.conns, e)
 		return
 	}
 	e := ev.Conn.Owner.(*end)
-	switch ev.What {
+	switch ev.Kind {
 	case tcp.Connected:
 		e.connected = true
 	case tcp.Data:
