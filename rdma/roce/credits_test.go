@@ -72,7 +72,7 @@ func TestCreditComesBack(t *testing.T) {
 		if held[credit.ReqPktTx] != 2*(1+1+1+2+5)+1 || held[credit.ReqBufRx] != 0+1+2+3+10+1 { // cells of 128 bytes
 			t.Errorf("%v in use", held)
 		}
-		if list := p.hears(); dropped {
+		if list := p.allSent(); dropped {
 			p.conn.Forget()
 		} else {
 			p.serves(list)
@@ -125,7 +125,7 @@ func TestCreditInTurns(t *testing.T) {
 	if c.peers[0].engines[0].Ready() {
 		t.Error("there is something to do while nothing came back")
 	}
-	c.peers[0].hears()
+	c.peers[0].allSent()
 	c.peers[0].acks(100)
 	c.run(0, 1, 0, 0)
 	if c.inUse() != 1 {
@@ -139,13 +139,13 @@ func TestCreditInTurns(t *testing.T) {
 		t.Error("did not get what it was told of")
 	}
 	c.run(0, 1, 1, 0)
-	c.peers[2].hears()
+	c.peers[2].allSent()
 	c.peers[2].acks(100)
 	c.run(0, 2, 1, 0) // before the one that waited longer
 	if !c.issue(1) {
 		t.Error("did not get it in the end")
 	}
-	c.peers[1].hears()
+	c.peers[1].allSent()
 	c.peers[1].acks(100)
 	c.run(0, 2, 1, 1)
 	c.run(0, 2, 1, 1) // takes nothing, and nobody else waits
@@ -163,7 +163,7 @@ func TestForgottenWaitsNoMore(t *testing.T) {
 	c.issue(0)
 	c.issue(1)
 	c.peers[1].conn.Forget()
-	c.peers[0].hears()
+	c.peers[0].allSent()
 	c.peers[0].acks(101)
 	c.run(0, 0)
 	if c.inUse() != 0 {
@@ -184,7 +184,7 @@ func TestForgottenWaitsOnce(t *testing.T) {
 		c.peers[1].conn.Forget()
 	}
 	c.issue(1)
-	c.peers[0].hears()
+	c.peers[0].allSent()
 	c.peers[0].acks(101)
 	c.run(0, 1)
 	if !c.issue(1) || c.inUse() != 1 {
@@ -235,7 +235,7 @@ func TestPeerThatIsNotReadyHoldsNoCredit(t *testing.T) {
 	if c.inUse() != 8 {
 		t.Fatalf("%d in use", c.inUse())
 	}
-	p.hears()
+	p.allSent()
 	p.naks(100, ib.SynRNR|1)
 	if c.inUse() != 0 || c.node.Parked() != 8 {
 		t.Fatalf("%d in use, %d parked while the peer is not ready", c.inUse(), c.node.Parked())
@@ -248,13 +248,13 @@ func TestPeerThatIsNotReadyHoldsNoCredit(t *testing.T) {
 			t.Fatal("another cannot have the credit")
 		}
 	}
-	p.hears()
+	p.allSent()
 	p.now += falconwire.RNRTimeout(1)
-	if at := psns(p.hears()); !slices.Equal(at, []int{0}) || c.inUse() != 9 {
+	if at := psns(p.allSent()); !slices.Equal(at, []int{0}) || c.inUse() != 9 {
 		t.Errorf("%v goes again, %d in use", at, c.inUse())
 	}
 	p.acks(100)
-	p.serves(p.hears())
+	p.serves(p.allSent())
 	p.engines[0].Run(p.now)
 	if c.inUse() != 8 || c.node.Parked() != 0 || len(c.ends[0].statuses) != 8 || c.ends[0].unblocked != 0 {
 		t.Errorf("%d in use, %d parked at the end, %d ended, told %d times of credit that another has",
@@ -265,10 +265,10 @@ func TestPeerThatIsNotReadyHoldsNoCredit(t *testing.T) {
 	if c.ends[0].unblocked != 1 || !c.issue(0) || c.inUse() != 1 {
 		t.Errorf("told %d times of credit, %d in use", c.ends[0].unblocked, c.inUse())
 	}
-	p.hears()
+	p.allSent()
 	p.acks(108)
 	p.posts(abi.OpSend, 10)
-	p.hears()
+	p.allSent()
 	p.naks(109, ib.SynRNR|1)
 	p.conn.Forget()
 	if c.inUse() != 0 || c.node.Parked() != 0 {

@@ -57,7 +57,7 @@ func TestADatagramHasTheHeadersOfItsRequest(t *testing.T) {
 		}
 		bytes += uint64(n)
 	}
-	for n, h := range p.hears() {
+	for n, h := range p.allSent() {
 		op := ib.UD | ib.SendOnly
 		if n == 3 {
 			op = ib.UD | ib.SendOnlyImm
@@ -93,7 +93,7 @@ func TestTheLongestDatagramFitsOnePacket(t *testing.T) {
 	if got := send(to, 8, nil); got != verbs.Lost {
 		t.Errorf("over a closed port: %v", got)
 	}
-	if list := p.hears(); len(list) != 0 {
+	if list := p.allSent(); len(list) != 0 {
 		t.Errorf("a closed port sends %d", len(list))
 	}
 }
@@ -124,7 +124,7 @@ func TestASenderOfDatagramsResumesWhenThereIsRoom(t *testing.T) {
 	if got := send(to, 8, c); got != verbs.Taken {
 		t.Errorf("after one was sent: %v", got)
 	}
-	if n := len(p.hears()); n != 127 {
+	if n := len(p.allSent()); n != 127 {
 		t.Errorf("%d more are sent, want 127", n)
 	}
 }
@@ -137,7 +137,7 @@ func TestDatagramsTakeTurns(t *testing.T) {
 		p.posts(abi.OpWrite, 8)
 		send(to, 8, nil)
 	}
-	list := p.hears()
+	list := p.allSent()
 	if len(list) != 20 {
 		t.Fatalf("%d packets", len(list))
 	}

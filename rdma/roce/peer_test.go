@@ -152,8 +152,8 @@ func (p *peer) next() (h heard, ok bool) {
 	return h, true
 }
 
-// hears returns all packets that the connection sends now.
-func (p *peer) hears() (list []heard) {
+// allSent returns all packets that the connection sends now.
+func (p *peer) allSent() (list []heard) {
 	p.t.Helper()
 	for p.engines[0].Run(p.now) {
 	}

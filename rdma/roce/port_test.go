@@ -23,7 +23,7 @@ func TestAConnectionAttachesWhereItsPacketsFit(t *testing.T) {
 			p := &peer{world: newWorld(1, v6, 1500, sim.Impairment{}), t: t, now: 1e9}
 			p.attach(&target{serving: true}, func(x *transport.Terms) { x.XRC = true })
 			p.posts(op, segment)
-			longest = max(longest, p.hears()[0].size)
+			longest = max(longest, p.allSent()[0].size)
 		}
 		for mtu, want := range map[int]bool{longest - 1: false, longest: true, longest + 1: true, segment: false} {
 			w := newWorld(1, v6, mtu, sim.Impairment{})
@@ -82,7 +82,7 @@ func TestIPHeadersFollowTheWay(t *testing.T) {
 		attach(t, conn, &target{serving: true}, 17, 18)
 		p.conn = conn
 		p.posts(abi.OpWrite, 8)
-		w := p.hears()[0].way
+		w := p.allSent()[0].way
 		if w.Class != c.class || w.Hops != c.hops || w.Flow != c.flow || w.Src != p.ports[0].Addr || w.Dst != p.ports[1].Addr {
 			t.Errorf("%+v: %+v", c.way, w)
 		}
@@ -95,7 +95,7 @@ func source(t *testing.T, flow, qpn, other uint32) uint16 {
 	p.conn = p.ports[0].Open(0, transport.Way{Peer: p.ports[1].Addr, FlowLabel: flow}, nil).(*roce.Conn)
 	attach(t, p.conn, &target{serving: true}, qpn, other)
 	p.posts(abi.OpWrite, 8)
-	return p.hears()[0].way.SrcPort
+	return p.allSent()[0].way.SrcPort
 }
 
 // TestSourcePortsComeFromFlowLabelsOrQueuePairs: a flow label decides on the UDP source port as Linux has it
@@ -206,12 +206,12 @@ func TestAClosedPortKeepsItsCountsAndSendsNothing(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if list := p.hears(); len(list) != 0 || p.engines[0].Waiting() {
+	if list := p.allSent(); len(list) != 0 || p.engines[0].Waiting() {
 		t.Errorf("sends %v", psns(list))
 	}
 	p.attach(&scripted{target: target{serving: true}}) // late
 	p.posts(abi.OpWrite, 8)
-	if list := p.hears(); len(list) != 0 {
+	if list := p.allSent(); len(list) != 0 {
 		t.Errorf("sends %v over a port that is closed", psns(list))
 	}
 }
@@ -222,7 +222,7 @@ func TestNothingToSend(t *testing.T) {
 	idle := &peer{world: w, t: t, now: 1e9}
 	idle.attach(&scripted{target: target{serving: true}})
 	idle.posts(abi.OpWrite, 8)
-	idle.hears()
+	idle.allSent()
 	second := w.engines[0].NewPort(netip.MustParseAddr("10.0.0.5"), 1500, nil).(*roce.Port)
 	conn := second.Open(0, transport.Way{Peer: w.ports[1].Addr}, nil).(*roce.Conn)
 	attach(t, conn, &scripted{target: target{serving: true}}, 33, 34)
@@ -281,7 +281,7 @@ func TestOperatorsSeeTheStateOfEachConnection(t *testing.T) {
 		conns[qpn] = p
 	}
 	conns[20].posts(abi.OpWrite, 8)
-	conns[20].hears()
+	conns[20].allSent()
 	conns[20].naks(100, ib.SynAccess)       // its own request failed
 	conns[30].asks(ib.SendMiddle, 100, 256) // the peer's failed
 	conns[40].conn.Drain(1e9)
@@ -313,9 +313,9 @@ func TestAReconnectedQueuePairUsesItsNewConnection(t *testing.T) {
 	old.Close(p.now)
 	old.Drain(p.now)
 	p.now += 2e9
-	p.hears()
+	p.allSent()
 	p.asks(ib.WriteOnly, 100, 8)
-	p.wants("the new one", ack(0))
+	p.wantAnswers("the new one", ack(0))
 	if len(e.packets) != 1 {
 		t.Errorf("%d packets placed", len(e.packets))
 	}

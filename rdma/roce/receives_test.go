@@ -10,19 +10,19 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// gives acknowledges a packet, with so many messages complete and so many receives.
-func (p *peer) gives(psn int, messages uint32, receives int) {
+// acksWithCredits acknowledges a packet, with so many messages complete and so many receives.
+func (p *peer) acksWithCredits(psn int, messages uint32, receives int) {
 	p.sends(wire.Headers{
 		BTH:      wire.BTH{Opcode: ib.Acknowledge, PSN: wire.PSN(psn)},
 		Extended: ib.Extended{AETH: ib.AETH{Syndrome: ib.SynCredits(receives), MSN: messages}},
 	}, 0)
 }
 
-// lets fails the test unless those packets leave now, by their numbers behind 100, the last of
+// wantSent fails the test unless those packets leave now, by their numbers behind 100, the last of
 // which asks for an answer.
-func (p *peer) lets(what string, want ...int) {
+func (p *peer) wantSent(what string, want ...int) {
 	p.t.Helper()
-	list := p.hears()
+	list := p.allSent()
 	if got := psns(list); !slices.Equal(got, want) {
 		p.t.Errorf("%s: sends %v, want %v", what, got, want)
 	}
@@ -38,29 +38,29 @@ func TestARequesterKeepsToCredits(t *testing.T) {
 	for range 20 {
 		p.posts(abi.OpSend, 8)
 	}
-	p.lets("before the peer said anything", 0)
-	p.gives(100, 1, 3)
-	p.lets("with three credits", 1, 2, 3, 4)
-	p.gives(101, 2, 2)
-	p.lets("the same three")
-	p.gives(104, 5, 0)
-	p.lets("without a credit", 5)
+	p.wantSent("before the peer said anything", 0)
+	p.acksWithCredits(100, 1, 3)
+	p.wantSent("with three credits", 1, 2, 3, 4)
+	p.acksWithCredits(101, 2, 2)
+	p.wantSent("the same three")
+	p.acksWithCredits(104, 5, 0)
+	p.wantSent("without a credit", 5)
 	p.naks(105, ib.SynRNR|1)
 	p.now += 1e6
-	p.lets("the probe again", 5)
-	p.gives(105, 6, 0)
-	p.lets("the next probe", 6)
-	p.gives(106, 7, 5) // 4 can be said
-	p.lets("with four credits", 7, 8, 9, 10, 11)
-	p.gives(111, 3, 1) // of long ago
-	p.lets("all were answered, though the peer counts otherwise", 12)
+	p.wantSent("the probe again", 5)
+	p.acksWithCredits(105, 6, 0)
+	p.wantSent("the next probe", 6)
+	p.acksWithCredits(106, 7, 5) // 4 can be said
+	p.wantSent("with four credits", 7, 8, 9, 10, 11)
+	p.acksWithCredits(111, 3, 1) // of long ago
+	p.wantSent("all were answered, though the peer counts otherwise", 12)
 	p.acks(112)
-	p.lets("of a peer that does not count", 13, 14, 15, 16, 17, 18, 19)
-	p.gives(119, 20, 0)
+	p.wantSent("of a peer that does not count", 13, 14, 15, 16, 17, 18, 19)
+	p.acksWithCredits(119, 20, 0)
 	for range 3 {
 		p.posts(abi.OpSend, 8)
 	}
-	p.lets("as it said once", 20, 21, 22)
+	p.wantSent("as it said once", 20, 21, 22)
 }
 
 // TestWhatNeedsNoReceiveNeedsNoCredit: WRITEs, READs and atomics are sent without credit, and are
@@ -73,26 +73,26 @@ func TestWhatNeedsNoReceiveNeedsNoCredit(t *testing.T) {
 	p.posts(abi.OpFetchAdd, 8)
 	p.posts(abi.OpSend, 3*segment)
 	p.posts(abi.OpWriteImm, 8)
-	p.lets("up to the probe", 0, 1, 4, 5, 6, 7)
-	p.gives(100, 1, 0)
-	p.lets("nothing changed")
+	p.wantSent("up to the probe", 0, 1, 4, 5, 6, 7)
+	p.acksWithCredits(100, 1, 0)
+	p.wantSent("nothing changed")
 	p.answers(ib.ReadRespFirst, 101, ib.SynCredits(1), segment) // of the SEND, which is under way
 	p.answers(ib.ReadRespMiddle, 102, 0, segment)               // has no AETH
-	p.lets("no more than that")
+	p.wantSent("no more than that")
 	p.sends(wire.Headers{
 		BTH:      wire.BTH{Opcode: ib.ReadRespLast, PSN: 103},
 		Extended: ib.Extended{AETH: ib.AETH{Syndrome: ib.SynCredits(2), MSN: 2}},
 	}, segment)
-	p.lets("a response gave another", 8)
+	p.wantSent("a response gave another", 8)
 	p.posts(abi.OpWriteImm, 2*segment)
 	p.posts(abi.OpWrite, 8)
-	p.lets("a WRITE waits behind one that waits for a receive")
+	p.wantSent("a WRITE waits behind one that waits for a receive")
 	p.answers(ib.AtomicResponse, 104, ib.SynCredits(0), 0)
-	p.gives(108, 5, 1)
-	p.lets("with one credit", 9, 10, 11)
+	p.acksWithCredits(108, 5, 1)
+	p.wantSent("with one credit", 9, 10, 11)
 	p.posts(abi.OpSend, 8)
 	p.posts(abi.OpSend, 8)
-	p.lets("the WRITE has moved the limit: a probe", 12)
+	p.wantSent("the WRITE has moved the limit: a probe", 12)
 }
 
 // TestXRCHasNoCredits: the receives of an XRC target are shared, so they are not counted.
@@ -101,7 +101,7 @@ func TestXRCHasNoCredits(t *testing.T) {
 	for range 5 {
 		p.posts(abi.OpSend, 8)
 	}
-	p.lets("at once", 0, 1, 2, 3, 4)
+	p.wantSent("at once", 0, 1, 2, 3, 4)
 }
 
 // TestAResponderSaysHowManyReceivesItHas: with each acknowledgement, of every kind, as of the
@@ -111,7 +111,7 @@ func TestAResponderSaysHowManyReceivesItHas(t *testing.T) {
 	p := newPeer(t, e)
 	says := func(what string, n int, aeth ib.AETH) {
 		t.Helper()
-		list := p.hears()
+		list := p.allSent()
 		if len(list) != n || list[0].AETH != aeth || list[n-1].AETH != aeth {
 			t.Errorf("%s: %+v, want %d packets with %+v", what, list, n, aeth)
 		}
@@ -121,7 +121,7 @@ func TestAResponderSaysHowManyReceivesItHas(t *testing.T) {
 	says("a SEND", 1, ib.AETH{Syndrome: ib.SynCredits(6), MSN: 1})
 	p.asks(ib.ReadRequest, 101, 3*segment)
 	p.asks(ib.FetchAdd, 104, 8)
-	list := p.hears()
+	list := p.allSent()
 	for i, want := range []ib.AETH{{Syndrome: ib.SynCredits(96), MSN: 2}, {}, {Syndrome: ib.SynCredits(96), MSN: 2}, {Syndrome: ib.SynCredits(96), MSN: 3}} {
 		if list[i].AETH != want {
 			t.Errorf("response %d: %+v, want %+v", i, list[i].AETH, want)

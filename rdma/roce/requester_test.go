@@ -17,9 +17,9 @@ import (
 // syndromes are one of each kind.
 var syndromes = []ib.Syndrome{ib.SynAck, ib.SynRNR | 1, ib.SynSequence, ib.SynInvalid, ib.SynAccess, ib.SynOperation}
 
-// TestAnswersToNothing: answers to packets that were not sent yet, or that were answered before,
+// TestAnswersToNothingChangeNothing: answers to packets that were not sent yet, or that were answered before,
 // change nothing.
-func TestAnswersToNothing(t *testing.T) {
+func TestAnswersToNothingChangeNothing(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.acks(100) // nothing was ever sent
@@ -40,7 +40,7 @@ func TestAnswersToNothing(t *testing.T) {
 	if pushes, _ := p.conn.UnderWay(); pushes != 3 || len(e.statuses) != 0 {
 		t.Errorf("%d of 3 under way, ended %v", pushes, e.statuses)
 	}
-	if at := psns(p.hears()); !slices.Equal(at, []int{1, 2}) {
+	if at := psns(p.allSent()); !slices.Equal(at, []int{1, 2}) {
 		t.Errorf("sends %v, want what was not sent", at)
 	}
 	if s := p.ports[0].Stats(); s.Missing+s.Again != 0 || p.acct.RNRRx != 0 {
@@ -59,18 +59,18 @@ func TestOldAnswersAreNoProgress(t *testing.T) {
 	p := newPeer(t, e, func(x *transport.Terms) { x.Sending.Timeout, x.Sending.RetryCount = 10, 1 }) // 17 ms, twice
 	p.posts(abi.OpWrite, 1)
 	p.posts(abi.OpWrite, 1)
-	p.hears()
+	p.allSent()
 	p.acks(100)
 	for range 33 {
 		p.now += 1e6
-		p.hears()
+		p.allSent()
 		p.acks(100)
 	}
 	if len(e.statuses) != 1 {
 		t.Fatalf("ended %v after 33 ms", e.statuses)
 	}
 	p.now += 1e6
-	p.hears()
+	p.allSent()
 	if want := []abi.WCStatus{0, abi.WCRetryExcErr}; !slices.Equal(e.statuses, want) {
 		t.Errorf("ended %v, want %v", e.statuses, want)
 	}
@@ -85,7 +85,7 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 	p.posts(abi.OpRead, 10)
 	p.posts(abi.OpFetchAdd, 8)
 	p.posts(abi.OpFetchAdd, 8)
-	p.hears()
+	p.allSent()
 	p.answers(ib.ReadRespOnly, 100, ib.SynAck, 10)
 	p.answers(ib.AtomicResponse, 100, ib.SynAck, 0)
 	if len(e.statuses) != 0 {
@@ -125,7 +125,7 @@ func TestAResponseAcknowledgesWhatCameBeforeIt(t *testing.T) {
 		p.posts(op, 8)
 		p.posts(op, 8)
 		p.posts(abi.OpWrite, 10)
-		p.hears()
+		p.allSent()
 		p.answers(response, 103, ib.SynAck, n)
 		if len(e.statuses) != 4 {
 			t.Errorf("%v: %d packets ended, want 4", op, len(e.statuses))
@@ -134,7 +134,7 @@ func TestAResponseAcknowledgesWhatCameBeforeIt(t *testing.T) {
 		if s := p.ports[0].Stats(); len(e.statuses) != 4 || s.Missing != 1 {
 			t.Errorf("%v: %d packets ended without a response, %d found missing", op, len(e.statuses), s.Missing)
 		}
-		if at := psns(p.hears()); !slices.Equal(at, []int{4, 5}) {
+		if at := psns(p.allSent()); !slices.Equal(at, []int{4, 5}) {
 			t.Errorf("%v: sends %v again", op, at)
 		}
 		p.answers(response, 104, ib.SynAck, n)
@@ -167,7 +167,7 @@ func TestAMalformedReadResponseFailsTheRead(t *testing.T) {
 		e := &scripted{target: target{serving: true}}
 		p := newPeer(t, e)
 		p.posts(abi.OpRead, 300)
-		p.hears()
+		p.allSent()
 		for i, x := range c.packets {
 			p.answers(x.op, 100+i, ib.SynAck, x.n)
 		}
@@ -193,7 +193,7 @@ func TestOwnMemoryGone(t *testing.T) {
 		e := &scripted{target: target{serving: true}, gone: true}
 		p := newPeer(t, e)
 		p.posts(c.op, c.n)
-		p.hears()
+		p.allSent()
 		n := c.n
 		if c.op == abi.OpFetchAdd {
 			n = 0
@@ -213,7 +213,7 @@ func TestReadRefusedLater(t *testing.T) {
 			e := &scripted{target: target{serving: true}}
 			p := newPeer(t, e)
 			p.posts(abi.OpRead, 600)
-			p.hears()
+			p.allSent()
 			p.answers(ib.ReadRespFirst, 100, ib.SynAck, 256)
 			p.naks(102, syndrome) // behind one that is missing
 			if !slices.Equal(e.statuses, []abi.WCStatus{0}) {
@@ -227,9 +227,9 @@ func TestReadRefusedLater(t *testing.T) {
 	}
 }
 
-// TestForgetAtDone: a queue pair may drop its requests in a call of Done. It gets no more calls for
+// TestAQueuePairMayForgetItsRequestsInDone: a queue pair may drop its requests in a call of Done. It gets no more calls for
 // them, and the connection takes new ones.
-func TestForgetAtDone(t *testing.T) {
+func TestAQueuePairMayForgetItsRequestsInDone(t *testing.T) {
 	type requests []abi.Opcode
 	for _, c := range []struct {
 		name   string
@@ -251,20 +251,20 @@ func TestForgetAtDone(t *testing.T) {
 			p.posts(op, n)
 			next += max(1, (n+segment-1)/segment)
 		}
-		p.hears()
+		p.allSent()
 		c.answer(p)
 		if pushes, pulls := p.conn.UnderWay(); pushes+pulls != 0 || len(e.statuses) != 1 {
 			t.Errorf("%s: %d and %d under way, %d ended", c.name, pushes, pulls, len(e.statuses))
 		}
 		for range 100 {
 			p.now += 100e6
-			if list := p.hears(); len(list) != 0 {
+			if list := p.allSent(); len(list) != 0 {
 				t.Fatalf("%s: sends %v of what is forgotten", c.name, psns(list))
 			}
 		}
 		e.onDone = nil
 		p.posts(abi.OpWrite, 10)
-		if at := psns(p.hears()); !slices.Equal(at, []int{next}) {
+		if at := psns(p.allSent()); !slices.Equal(at, []int{next}) {
 			t.Errorf("%s: sends %v, want %d", c.name, at, next)
 		}
 		if p.acks(100 + next); len(e.statuses) != 2 {
@@ -281,15 +281,15 @@ func TestPeerNotReady(t *testing.T) {
 		p := newPeer(t, e)
 		p.posts(abi.OpSend, 10)
 		p.posts(abi.OpWrite, 10) // which needs no credit of the peer
-		p.hears()
+		p.allSent()
 		for times := range 3 {
 			p.naks(100, ib.SynRNR|ib.Syndrome(timer))
 			p.now += falconwire.RNRTimeout(timer) - 1
-			if list := p.hears(); len(list) != 0 {
+			if list := p.allSent(); len(list) != 0 {
 				t.Fatalf("timer %d: asked too early", timer)
 			}
 			p.now++
-			if at := psns(p.hears()); !slices.Equal(at, []int{0}) {
+			if at := psns(p.allSent()); !slices.Equal(at, []int{0}) {
 				t.Fatalf("timer %d: sends %v in time", timer, at)
 			}
 			if p.acct.RNRRx != uint64(times+1) || len(e.notReady) != times+1 || e.notReady[times] != times+1 {
@@ -297,7 +297,7 @@ func TestPeerNotReady(t *testing.T) {
 			}
 		}
 		p.acks(100)
-		if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
+		if at := psns(p.allSent()); !slices.Equal(at, []int{1}) {
 			t.Errorf("timer %d: sends %v when the first was taken", timer, at)
 		}
 	}
@@ -308,15 +308,15 @@ func TestAnswerWhileNotReady(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.posts(abi.OpSend, 10)
 	p.posts(abi.OpSend, 10)
-	p.hears()
+	p.allSent()
 	p.naks(100, ib.SynRNR|12)
 	p.acks(100) // of the first attempt, late
 	p.now += falconwire.RNRTimeout(12) - 1
-	if at := psns(p.hears()); len(at) != 0 {
+	if at := psns(p.allSent()); len(at) != 0 {
 		t.Errorf("sends %v too early", at)
 	}
 	p.now++
-	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
+	if at := psns(p.allSent()); !slices.Equal(at, []int{1}) {
 		t.Errorf("sends %v", at)
 	}
 }
@@ -327,48 +327,48 @@ func TestForgetWhenNotReady(t *testing.T) {
 	p := newPeer(t, e)
 	e.onRNR = func() { p.conn.Forget() }
 	p.posts(abi.OpSend, 10)
-	p.hears()
+	p.allSent()
 	p.naks(100, ib.SynRNR|31)
 	p.posts(abi.OpSend, 10)
-	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
+	if at := psns(p.allSent()); !slices.Equal(at, []int{1}) {
 		t.Errorf("sends %v", at)
 	}
 	p.now += 260e6
-	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
+	if at := psns(p.allSent()); !slices.Equal(at, []int{1}) {
 		t.Errorf("sends %v again", at)
 	}
 }
 
-// TestWhatIsMissing: each NAK causes everything from its PSN on to be sent again. Of responses out
+// TestANAKHasEverythingFromItsPSNOnSentAgain: each NAK causes everything from its PSN on to be sent again. Of responses out
 // of order only the first does, until one arrives in order.
-func TestWhatIsMissing(t *testing.T) {
+func TestANAKHasEverythingFromItsPSNOnSentAgain(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	for range 3 {
 		p.posts(abi.OpWrite, 10)
 	}
-	p.hears()
+	p.allSent()
 	for i := range 2 {
 		p.naks(101, ib.SynSequence)
-		if at := psns(p.hears()); !slices.Equal(at, []int{1, 2}) || len(e.statuses) != 1 {
+		if at := psns(p.allSent()); !slices.Equal(at, []int{1, 2}) || len(e.statuses) != 1 {
 			t.Errorf("NAK %d: sends %v, %d ended", i, at, len(e.statuses))
 		}
 	}
 	p.acks(102)
 	p.posts(abi.OpRead, 1000) // 103 to 106
-	p.hears()
+	p.allSent()
 	p.answers(ib.ReadRespMiddle, 105, ib.SynAck, 256)
 	p.answers(ib.ReadRespLast, 106, ib.SynAck, 232)
-	if at := psns(p.hears()); !slices.Equal(at, []int{3}) {
+	if at := psns(p.allSent()); !slices.Equal(at, []int{3}) {
 		t.Errorf("sends %v", at)
 	}
 	p.answers(ib.ReadRespMiddle, 105, ib.SynAck, 256)
-	if at := psns(p.hears()); len(at) != 0 {
+	if at := psns(p.allSent()); len(at) != 0 {
 		t.Errorf("sends %v twice for one loss", at)
 	}
 	p.answers(ib.ReadRespFirst, 103, ib.SynAck, 256)
 	p.answers(ib.ReadRespMiddle, 105, ib.SynAck, 256)
-	again := p.hears()
+	again := p.allSent()
 	if at := psns(again); !slices.Equal(at, []int{4}) || again[0].RETH.Length != 1000-256 || again[0].RETH.VA != 256 {
 		t.Errorf("sends %v of %d bytes at %d, want the rest", at, again[0].RETH.Length, again[0].RETH.VA)
 	}
@@ -387,17 +387,17 @@ func TestDeadSendsNothing(t *testing.T) {
 	p := newPeer(t, e)
 	p.posts(abi.OpWrite, 10)
 	p.posts(abi.OpWrite, 10)
-	p.hears()
+	p.allSent()
 	p.naks(100, ib.SynAccess)
 	p.posts(abi.OpWrite, 10)
-	if at := psns(p.hears()); len(at) != 0 || !slices.Equal(e.statuses, []abi.WCStatus{abi.WCRemAccessErr}) {
+	if at := psns(p.allSent()); len(at) != 0 || !slices.Equal(e.statuses, []abi.WCStatus{abi.WCRemAccessErr}) {
 		t.Errorf("sends %v, ended %v", at, e.statuses)
 	}
 	p = newPeer(t, e)
 	p.conn.Drain(p.now)
 	r := transport.Request{Length: 8, WQE: abi.SendWQE{Opcode: abi.OpWrite}}
 	_, _ = p.conn.Issue(p.now, &r)
-	if at := psns(p.hears()); len(at) != 0 {
+	if at := psns(p.allSent()); len(at) != 0 {
 		t.Errorf("sends %v after the queue pair left", at)
 	}
 }
@@ -418,7 +418,7 @@ func TestOnlyTheLastPacketIsSolicited(t *testing.T) {
 		p := newPeer(t, &scripted{target: target{serving: true}})
 		p.post(&transport.Request{Length: 600, WQE: abi.SendWQE{Opcode: c.op, Flags: c.flags}})
 		var got []bool
-		for _, h := range p.hears() {
+		for _, h := range p.allSent() {
 			got = append(got, h.BTH.Solicited)
 		}
 		if !slices.Equal(got, c.want) {
@@ -437,7 +437,7 @@ func TestTheRequesterCountsEachPacketOnce(t *testing.T) {
 	if pushes, pulls := p.conn.UnderWay(); pushes != 3 || pulls != 2 {
 		t.Errorf("%d and %d under way", pushes, pulls)
 	}
-	p.hears()
+	p.allSent()
 	p.answers(ib.ReadRespFirst, 103, ib.SynAck, 256)
 	p.answers(ib.ReadRespMiddle, 104, ib.SynAck, 256)
 	p.answers(ib.ReadRespLast, 105, ib.SynAck, 88)

@@ -26,10 +26,10 @@ func answersOf(list []heard) (all []answered) {
 	return all
 }
 
-// wants fails the test unless the connection sends those answers now, and nothing else.
-func (p *peer) wants(what string, want ...answered) {
+// wantAnswers fails the test unless the connection sends those answers now, and nothing else.
+func (p *peer) wantAnswers(what string, want ...answered) {
 	p.t.Helper()
-	if got := answersOf(p.hears()); !slices.Equal(got, want) {
+	if got := answersOf(p.allSent()); !slices.Equal(got, want) {
 		p.t.Errorf("%s: answers %v, want %v", what, got, want)
 	}
 }
@@ -48,14 +48,14 @@ func only(psn int) answered { return answered{ib.ReadRespOnly, psn, ib.SynAck} }
 func TestLossIsToldOnce(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.asks(ib.WriteOnly, 101, 8)
-	p.wants("a packet too early", nak(0, ib.SynSequence))
+	p.wantAnswers("a packet too early", nak(0, ib.SynSequence))
 	p.asks(ib.WriteOnly, 102, 8)
 	p.asks(ib.WriteOnly, 103, 8)
-	p.wants("further ones")
+	p.wantAnswers("further ones")
 	p.asks(ib.WriteOnly, 100, 8)
-	p.wants("what was missing", ack(0))
+	p.wantAnswers("what was missing", ack(0))
 	p.asks(ib.WriteOnly, 102, 8)
-	p.wants("another", nak(1, ib.SynSequence))
+	p.wantAnswers("another", nak(1, ib.SynSequence))
 	if n := p.acct.PushesRx; n != 1 {
 		t.Errorf("%d packets taken", n)
 	}
@@ -66,7 +66,7 @@ func TestNotAskedNotAnswered(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.sends(wire.Headers{BTH: wire.BTH{Opcode: ib.SendOnly, PSN: 100}}, 8)
-	p.wants("not asked")
+	p.wantAnswers("not asked")
 	if !slices.Equal(e.lengths, []uint64{8}) {
 		t.Errorf("messages of %d bytes", e.lengths)
 	}
@@ -78,16 +78,16 @@ func TestRefusalIsNotReplaced(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.asks(ib.WriteOnly, 100, 8)
 	p.asks(ib.WriteOnly, 101, 8)
-	p.wants("two at once", ack(1))
+	p.wantAnswers("two at once", ack(1))
 	p.asks(ib.WriteOnly, 103, 8)
 	p.asks(ib.WriteOnly, 100, 8)
-	p.wants("a repeated one behind one too early", nak(2, ib.SynSequence))
+	p.wantAnswers("a repeated one behind one too early", nak(2, ib.SynSequence))
 	p.asks(ib.WriteOnly, 100, 8)
-	p.wants("a repeated one when the NAK has left", ack(1))
+	p.wantAnswers("a repeated one when the NAK has left", ack(1))
 	p.asks(ib.WriteOnly, 102, 8)
 	p.asks(ib.WriteOnly, 104, 8)
 	p.asks(ib.WriteOnly, 103, 8)
-	p.wants("one too early, and then what was missing", ack(3))
+	p.wantAnswers("one too early, and then what was missing", ack(3))
 }
 
 // TestARefusedRequestIsRefusedAgain: a queue pair that refused a request refuses it again, says again what it had taken,
@@ -98,21 +98,21 @@ func TestARefusedRequestIsRefusedAgain(t *testing.T) {
 	p.asks(ib.WriteOnly, 100, 8)
 	p.asks(ib.FetchAdd, 101, 8)
 	p.asks(ib.ReadRequest, 102, 8)
-	p.hears()
+	p.allSent()
 	e.verdict.Refusal = transport.Access
 	p.asks(ib.WriteOnly, 103, 8)
-	p.wants("refused", nak(3, ib.SynAccess))
+	p.wantAnswers("refused", nak(3, ib.SynAccess))
 	e.serving, e.verdict.Refusal = false, transport.Accepted
 	for _, psn := range []int{103, 104, 110} {
 		p.asks(ib.WriteOnly, psn, 8)
-		p.wants("refused again", nak(3, ib.SynAccess))
+		p.wantAnswers("refused again", nak(3, ib.SynAccess))
 	}
 	p.asks(ib.WriteOnly, 100, 8)
-	p.wants("taken", ack(2))
+	p.wantAnswers("taken", ack(2))
 	p.asks(ib.FetchAdd, 101, 8)
-	p.wants("an atomic", answered{ib.AtomicResponse, 1, ib.SynAck})
+	p.wantAnswers("an atomic", answered{ib.AtomicResponse, 1, ib.SynAck})
 	p.asks(ib.ReadRequest, 102, 8)
-	p.wants("a READ")
+	p.wantAnswers("a READ")
 	r := transport.Request{Length: 8}
 	if _, err := p.conn.Issue(p.now, &r); err != transport.ErrWindow {
 		t.Errorf("takes requests of its own: %v", err)
@@ -124,14 +124,14 @@ func TestARefusedRequestIsRefusedAgain(t *testing.T) {
 	e = &scripted{target: target{serving: true}}
 	p = newPeer(t, e)
 	p.asks(ib.WriteOnly, 100, 8)
-	p.hears()
+	p.allSent()
 	e.serving = false
 	for _, psn := range []int{101, 102} {
 		p.asks(ib.WriteOnly, psn, 8)
-		p.wants("as if nobody were there")
+		p.wantAnswers("as if nobody were there")
 	}
 	p.asks(ib.WriteOnly, 100, 8)
-	p.wants("taken", ack(0))
+	p.wantAnswers("taken", ack(0))
 }
 
 // TestNotServingSaysNothing: an endpoint that turns out not to serve leaves the peer without a
@@ -140,7 +140,7 @@ func TestNotServingSaysNothing(t *testing.T) {
 	e := &scripted{target: target{serving: true}, verdict: transport.Verdict{Refusal: transport.NotServing}}
 	p := newPeer(t, e)
 	p.asks(ib.WriteOnly, 100, 8)
-	p.wants("not serving")
+	p.wantAnswers("not serving")
 }
 
 // TestAnswersCountEachMessageOnce: answers say how many messages are complete: of any length, of any kind, each
@@ -161,13 +161,13 @@ func TestAnswersCountEachMessageOnce(t *testing.T) {
 		{ib.SendOnlyImm, 0, 5},
 	} {
 		p.asks(c.op, 100+i, c.n)
-		if list := p.hears(); len(list) != 1 || list[0].AETH.MSN != c.msn {
+		if list := p.allSent(); len(list) != 1 || list[0].AETH.MSN != c.msn {
 			t.Errorf("packet %d: %+v, want %d messages", i, list, c.msn)
 		}
 	}
 	p.asks(ib.ReadRequest, 104, 8)
 	p.asks(ib.FetchAdd, 105, 8)
-	for i, h := range p.hears() {
+	for i, h := range p.allSent() {
 		if want := []uint32{5, 4}[i]; h.AETH.MSN != want { // one is carried out again, the other is not
 			t.Errorf("asked again, %d: %d messages, want %d", i, h.AETH.MSN, want)
 		}
@@ -181,13 +181,13 @@ func TestAnswersInOrder(t *testing.T) {
 	p := newPeer(t, e)
 	p.asks(ib.WriteOnly, 100, 8)
 	p.asks(ib.ReadRequest, 101, 8)
-	p.wants("what is before", ack(0))
+	p.wantAnswers("what is before", ack(0))
 	p.asks(ib.WriteOnly, 100, 8) // again: acknowledged as of now, which includes the READ
-	p.wants("the READ itself")
+	p.wantAnswers("the READ itself")
 	p.asks(ib.WriteOnly, 102, 8)
-	p.wants("what is behind")
+	p.wantAnswers("what is behind")
 	p.now += 5000
-	p.wants("in time", only(1), ack(2))
+	p.wantAnswers("in time", only(1), ack(2))
 }
 
 // TestRateOfAnswers: a READ is answered when the function's rate lets it, and counted if that is
@@ -196,23 +196,23 @@ func TestRateOfAnswers(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.asks(ib.ReadRequest, 100, 8)
-	p.wants("without a rate", only(0))
+	p.wantAnswers("without a rate", only(0))
 	e.rate = func(now transport.Time) transport.Time { return now - 1 }
 	p.asks(ib.ReadRequest, 101, 8)
-	p.wants("whose time has come", only(1))
+	p.wantAnswers("whose time has come", only(1))
 	if c := p.acct.Counters; c.RateWaits != 0 || c.PullsDeferred != 0 {
 		t.Errorf("%+v", c)
 	}
 	e.rate = func(now transport.Time) transport.Time { return now + 7777 }
 	p.asks(ib.ReadRequest, 102, 8)
-	p.wants("at once")
+	p.wantAnswers("at once")
 	p.now += 7776
-	p.wants("too early")
+	p.wantAnswers("too early")
 	if at := p.engines[0].Deadline(); at != p.now+1 {
 		t.Errorf("looks at %d, want %d", at, p.now+1)
 	}
 	p.now++
-	p.wants("in time", only(2))
+	p.wantAnswers("in time", only(2))
 	if c := p.acct.Counters; c.RateWaits != 1 || c.PullsDeferred != 1 || c.PullsRx != 3 {
 		t.Errorf("%+v", c)
 	}
@@ -225,7 +225,7 @@ func TestNothingElseComesWithinAMessage(t *testing.T) {
 		p := newPeer(t, e)
 		p.asks(ib.SendFirst, 100, segment)
 		p.asks(op, 101, segment)
-		p.wants(op.Info().Name, nak(1, ib.SynInvalid))
+		p.wantAnswers(op.Info().Name, nak(1, ib.SynInvalid))
 		if !slices.Equal(e.refused, []transport.Refusal{transport.Invalid}) || len(e.packets) != 1 {
 			t.Errorf("%v: refused %v, %d packets placed", op, e.refused, len(e.packets))
 		}
@@ -241,7 +241,7 @@ func TestARefusalReachesPeerAndQueuePair(t *testing.T) {
 			e := &scripted{target: target{serving: true}, refusal: why}
 			p := newPeer(t, e)
 			p.asks(op, 100, 8)
-			p.wants(op.Info().Name, nak(0, want))
+			p.wantAnswers(op.Info().Name, nak(0, want))
 			if s := p.ports[0].Stats(); !slices.Equal(e.refused, []transport.Refusal{why}) || s.Refused != 1 || p.acct.Refused != 1 || p.acct.PullsRx != 0 {
 				t.Errorf("%v: refused %v, %+v, %+v", op, e.refused, s, p.acct.Counters)
 			}
@@ -259,8 +259,8 @@ func TestMemoryGoneLater(t *testing.T) {
 		t.Fatalf("%s", wire.Opcodes.Name(h.BTH.Opcode))
 	}
 	e.gone = true
-	p.wants("before it is known")
-	p.wants("refused", nak(1, ib.SynOperation))
+	p.wantAnswers("before it is known")
+	p.wantAnswers("refused", nak(1, ib.SynOperation))
 	if s := p.ports[0].Stats(); !slices.Equal(e.refused, []transport.Refusal{transport.Operation}) || s.Refused != 1 || p.acct.Refused != 1 {
 		t.Errorf("refused %v, %+v, %+v", e.refused, s, p.acct.Counters)
 	}
@@ -270,7 +270,7 @@ func TestMemoryGoneLater(t *testing.T) {
 func TestZeroBytesOfMemory(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}, gone: true})
 	p.asks(ib.ReadRequest, 100, 0)
-	p.wants("nothing", only(0))
+	p.wantAnswers("nothing", only(0))
 }
 
 // TestAtomicOfPSN0: an atomic that was never carried out is not answered, though its PSN, 0, is
@@ -278,11 +278,11 @@ func TestZeroBytesOfMemory(t *testing.T) {
 func TestAtomicOfPSN0(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}}, func(x *transport.Terms) { x.PSN = 2 })
 	p.asks(ib.FetchAdd, 2, 8)
-	p.hears()
+	p.allSent()
 	p.asks(ib.FetchAdd, 0, 8)
-	p.wants("never carried out")
+	p.wantAnswers("never carried out")
 	p.asks(ib.FetchAdd, 2, 8)
-	p.wants("again", answered{ib.AtomicResponse, 2 - 100, ib.SynAck})
+	p.wantAnswers("again", answered{ib.AtomicResponse, 2 - 100, ib.SynAck})
 }
 
 // TestTheResponderCountsEachPacketOnce: the account has each packet and byte once.
@@ -304,7 +304,7 @@ func TestTheResponderCountsEachPacketOnce(t *testing.T) {
 	if !slices.Equal(e.lengths, []uint64{300}) || e.packets[1].Offset != segment || e.packets[0].Message != 1 {
 		t.Errorf("messages %d, packets %+v", e.lengths, e.packets)
 	}
-	list := p.hears()
+	list := p.allSent()
 	if last := list[len(list)-1]; last.AETH.Syndrome != ib.SynRNR|1 { // the target's timer
 		t.Errorf("syndrome %#x", last.AETH.Syndrome)
 	}
@@ -322,7 +322,7 @@ func TestOnlyMarkedPacketsBringNotifications(t *testing.T) {
 		p.pkey = []uint16{0xffff, 0x7fff}[psn&1] // of a full and of a limited member
 		p.asks(ib.WriteOnly, psn, 8)
 		psn++
-		for _, h := range p.hears() {
+		for _, h := range p.allSent() {
 			if h.BTH.Opcode == wire.CNP {
 				cnps++
 				want := wire.BTH{Opcode: wire.CNP, BECN: true, DestQP: 18, PKey: p.pkey} // the marked packet's (figure 6)
@@ -366,7 +366,7 @@ func TestAnswersAndRequestsTakeTurns(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.asks(ib.ReadRequest, 100, 10*segment)
 	p.posts(abi.OpWrite, 10*segment)
-	list := p.hears()
+	list := p.allSent()
 	if len(list) != 20 {
 		t.Fatalf("%d packets", len(list))
 	}
@@ -382,17 +382,17 @@ func TestAnswersAndRequestsTakeTurns(t *testing.T) {
 func TestPartingConnectionRepeatsAnswers(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.asks(ib.WriteOnly, 100, 8)
-	p.hears()
+	p.allSent()
 	p.conn.Drain(p.now)
 	p.now += 1e9 - 1
 	p.asks(ib.WriteOnly, 101, 8)
-	p.wants("what is new")
+	p.wantAnswers("what is new")
 	p.asks(ib.WriteOnly, 100, 8)
-	p.wants("what it had taken", ack(0))
+	p.wantAnswers("what it had taken", ack(0))
 	p.now++
-	p.hears()
+	p.allSent()
 	p.asks(ib.WriteOnly, 100, 8)
-	p.wants("a second later")
+	p.wantAnswers("a second later")
 	if s := p.ports[0].Stats(); s.Strange != 1 || len(p.ports[0].Conns()) != 0 {
 		t.Errorf("%+v, %+v", s, p.ports[0].Conns())
 	}
@@ -418,7 +418,7 @@ func TestASilentPeerGetsItsAnswersOnce(t *testing.T) {
 			p.conn.Drain(p.now)
 		}
 		for range 100 {
-			sent += len(p.hears())
+			sent += len(p.allSent())
 			p.now += 1e9
 		}
 		if sent != want || p.engines[0].Waiting() {
@@ -440,11 +440,11 @@ func TestSharedReceiveQueue(t *testing.T) {
 		return a
 	}
 	send(100, 5)
-	p.wants("reached", xrc(ack(0)))
+	p.wantAnswers("reached", xrc(ack(0)))
 	send(100, 6)
-	p.wants("again, at another")
+	p.wantAnswers("again, at another")
 	send(101, 6)
-	p.wants("at another", xrc(nak(1, ib.SynInvalid)))
+	p.wantAnswers("at another", xrc(nak(1, ib.SynInvalid)))
 	if len(e.packets) != 1 || !slices.Equal(e.refused, []transport.Refusal{transport.Invalid}) {
 		t.Errorf("%d packets placed, refused %v", len(e.packets), e.refused)
 	}

@@ -78,11 +78,11 @@ func TestAnUnansweredPacketIsRetriedOnSchedule(t *testing.T) {
 		p.now += 5e9 // nobody waits for anything before it is sent
 		begun := p.now
 		p.posts(abi.OpWrite, 8)
-		p.hears()
+		p.allSent()
 		var again []transport.Time
 		for len(e.statuses) == 0 && p.now-begun < 4e9 {
 			p.now = p.engines[0].Deadline()
-			if len(p.hears()) != 0 {
+			if len(p.allSent()) != 0 {
 				again = append(again, p.now-begun)
 			}
 		}
@@ -108,24 +108,24 @@ func TestPatienceBeginsWithTheFirst(t *testing.T) {
 	p := newPeer(t, e, func(x *transport.Terms) { x.Sending.Timeout, x.Sending.RetryCount = 12, 1 })
 	const patience = 2 * 4 * 4096 << 12
 	p.posts(abi.OpWrite, 8)
-	p.hears()
+	p.allSent()
 	p.now += 10e6
 	p.posts(abi.OpWrite, 8)
-	p.hears()
+	p.allSent()
 	p.now += 5e6
 	p.acks(100)
 	answered := p.now
 	for p.now < answered+patience-5e6 {
 		p.posts(abi.OpWrite, 8)
-		p.hears()
+		p.allSent()
 		p.now += 5e6
 	}
 	p.now = answered + patience - 1
-	if p.hears(); len(e.statuses) != 1 {
+	if p.allSent(); len(e.statuses) != 1 {
 		t.Fatalf("ended %v too early", e.statuses)
 	}
 	p.now++
-	if p.hears(); !slices.Equal(e.statuses, []abi.WCStatus{0, abi.WCRetryExcErr}) {
+	if p.allSent(); !slices.Equal(e.statuses, []abi.WCStatus{0, abi.WCRetryExcErr}) {
 		t.Errorf("ended %v", e.statuses)
 	}
 }
@@ -138,16 +138,16 @@ func TestLastWordNotReady(t *testing.T) {
 		p := newPeer(t, e)
 		p.posts(abi.OpSend, 8)
 		p.posts(abi.OpSend, 8)
-		p.hears()
+		p.allSent()
 		p.naks(100, ib.SynRNR|1)
 		p.now += 1e6
-		p.hears()
+		p.allSent()
 		if answered {
 			p.acks(100)
 		}
 		for range 210 {
 			p.now += 10e6
-			p.hears()
+			p.allSent()
 		}
 		if got := e.statuses[len(e.statuses)-1]; got != want {
 			t.Errorf("answered since %t: %v, want %v", answered, got, want)
@@ -163,11 +163,11 @@ func TestWindowIsFull(t *testing.T) {
 	for range 100 {
 		p.posts(abi.OpWrite, 8)
 	}
-	if n := len(p.hears()); n != cc.FirstWindow {
+	if n := len(p.allSent()); n != cc.FirstWindow {
 		t.Errorf("%d packets at first, want %d", n, cc.FirstWindow)
 	}
 	p.acks(100) // the window is one larger
-	if at := psns(p.hears()); !slices.Equal(at, []int{32, 33}) {
+	if at := psns(p.allSent()); !slices.Equal(at, []int{32, 33}) {
 		t.Errorf("sends %v", at)
 	}
 	p = newPeer(t, e)
@@ -175,22 +175,22 @@ func TestWindowIsFull(t *testing.T) {
 	p.posts(abi.OpRead, 12*segment)
 	p.posts(abi.OpWrite, 8)
 	p.posts(abi.OpWrite, 8)
-	if at := psns(p.hears()); !slices.Equal(at, []int{0, 20}) {
+	if at := psns(p.allSent()); !slices.Equal(at, []int{0, 20}) {
 		t.Errorf("sends %v", at)
 	}
 	p.answers(ib.ReadRespFirst, 100, ib.SynAck, 256) // one less, the window one larger
-	if at := psns(p.hears()); !slices.Equal(at, []int{32, 33}) {
+	if at := psns(p.allSent()); !slices.Equal(at, []int{32, 33}) {
 		t.Errorf("sends %v behind the READs", at)
 	}
 	p.answers(ib.ReadRespMiddle, 102, ib.SynAck, 256) // 16 may be under way, the first READ lacks 19
-	if at := psns(p.hears()); !slices.Equal(at, []int{1}) {
+	if at := psns(p.allSent()); !slices.Equal(at, []int{1}) {
 		t.Errorf("sends %v again", at)
 	}
 	p.answers(ib.ReadRespMiddle, 101, ib.SynAck, 256)
 	for i := 2; i < 19; i++ {
 		p.answers(ib.ReadRespMiddle, 100+i, ib.SynAck, 256)
 	}
-	if at := psns(p.hears()); !slices.Equal(at, []int{20, 32, 33}) {
+	if at := psns(p.allSent()); !slices.Equal(at, []int{20, 32, 33}) {
 		t.Errorf("sends %v again", at)
 	}
 }
@@ -202,11 +202,11 @@ func TestResponsesAfterRewind(t *testing.T) {
 	for range 100 {
 		p.posts(abi.OpWrite, 8)
 	}
-	p.hears()
+	p.allSent()
 	p.naks(100, ib.SynSequence) // half the window
 	p.answers(ib.ReadRespFirst, 100, ib.SynAck, 256)
 	p.answers(ib.ReadRespMiddle, 101, ib.SynAck, 256)
-	if at := psns(p.hears()); len(at) != 1+cc.FirstWindow/2-2 || at[0] != 2 {
+	if at := psns(p.allSent()); len(at) != 1+cc.FirstWindow/2-2 || at[0] != 2 {
 		t.Errorf("sends %v, of which the READ stands for two", at)
 	}
 }
@@ -225,7 +225,7 @@ func TestALongReadIsAskedForInParts(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			parts := p.hears()
+			parts := p.allSent()
 			for _, h := range parts {
 				if h.RETH.VA != uint64(at)*segment {
 					t.Errorf("part at %d, want %d", h.RETH.VA, at*segment)
@@ -257,7 +257,7 @@ func TestRequestsUnderWay(t *testing.T) {
 	if _, err := p.conn.Issue(p.now, &r); err != transport.ErrWindow {
 		t.Errorf("one more: %v", err)
 	}
-	p.hears()
+	p.allSent()
 	p.acks(100)
 	if _, err := p.conn.Issue(p.now, &r); err != nil {
 		t.Errorf("after one was answered: %v", err)
@@ -308,7 +308,7 @@ func TestMessageEndsAndQuarterWindowsAskForAnswers(t *testing.T) {
 	} {
 		p := newPeer(t, &scripted{target: target{serving: true}})
 		c.post(p)
-		if got := asking(p.hears()); !slices.Equal(got, c.want) {
+		if got := asking(p.allSent()); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v ask, want %v", name, got, c.want)
 		}
 	}
@@ -337,7 +337,7 @@ func TestPacketsLeaveAtTheRate(t *testing.T) {
 	}
 	begun, bytes := p.now, 0
 	for i := range 6 {
-		list := p.hears()
+		list := p.allSent()
 		if len(list) != 1 {
 			t.Fatalf("packet %d: %d at once", i, len(list))
 		}
@@ -346,7 +346,7 @@ func TestPacketsLeaveAtTheRate(t *testing.T) {
 		}
 		bytes += list[0].size
 		p.asks(ib.WriteOnly, 100+i, 8)
-		if list := p.hears(); len(list) != 1 || list[0].BTH.Opcode != ib.Acknowledge {
+		if list := p.allSent(); len(list) != 1 || list[0].BTH.Opcode != ib.Acknowledge {
 			t.Errorf("packet %d: an acknowledgement waits", i)
 		}
 		if !list[0].BTH.AckReq {
@@ -360,9 +360,9 @@ func TestPacketsLeaveAtTheRate(t *testing.T) {
 	begun = p.now
 	p.posts(abi.OpWrite, 150)
 	p.posts(abi.OpWrite, 150)
-	first := p.hears()
+	first := p.allSent()
 	p.now = p.engines[0].Deadline()
-	if second := p.hears(); len(first) != 1 || len(second) != 1 || p.now-begun != vtime.Time(first[0].size)*1000-100e3 {
+	if second := p.allSent(); len(first) != 1 || len(second) != 1 || p.now-begun != vtime.Time(first[0].size)*1000-100e3 {
 		t.Errorf("%d packets, the next %d ns later", len(first), p.now-begun)
 	}
 }

@@ -118,8 +118,8 @@ func TestUnreliableLossesAreNotCounted(t *testing.T) {
 		t.Errorf("messages of %d bytes, packets %+v", e.lengths, e.packets)
 	}
 	p.posts(abi.OpWrite, 300)
-	p.hears()
-	p.hears()
+	p.allSent()
+	p.allSent()
 	if want := (transport.Counters{PushesRx: 3, BytesRx: 308, PushesTx: 2, BytesTx: 300}); p.acct.Counters != want || e.done != 2 {
 		t.Errorf("%+v, want %+v; %d packets done", p.acct.Counters, want, e.done)
 	}

@@ -124,9 +124,9 @@ func TestDCQCNFollowsTheFormulasOfThePaper(t *testing.T) {
 	}
 }
 
-// TestDCQCNOneTrouble: notifications within a round trip are about one trouble. They reduce the
+// TestDCQCNReducesOnceInARoundTrip: notifications within a round trip are about one trouble. They reduce the
 // rate once, and another reduction before a step keeps the target.
-func TestDCQCNOneTrouble(t *testing.T) {
+func TestDCQCNReducesOnceInARoundTrip(t *testing.T) {
 	d := DefaultDCQCN()
 	var s State
 	d.Init(&s)
@@ -323,9 +323,9 @@ func TestTimesStretchWithTheRoundTrip(t *testing.T) {
 	}
 }
 
-// TestWindowOneTrouble: notifications within a millisecond count once, also those of a NIC that is
+// TestAWindowIsReducedOnceInAMillisecond: notifications within a millisecond count once, also those of a NIC that is
 // young.
-func TestWindowOneTrouble(t *testing.T) {
+func TestAWindowIsReducedOnceInAMillisecond(t *testing.T) {
 	var s State
 	w := Window{}
 	w.Init(&s)
