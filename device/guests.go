@@ -46,8 +46,8 @@ func (d guestNIC) Find(number uint32, attachment string, p queues.Identity) (gue
 	return best.Shard, number
 }
 
-// MemoryIs implements guest.NIC.
-func (d guestNIC) MemoryIs(s *guest.Session, bytes uint64) {
+// SetMemory implements guest.NIC.
+func (d guestNIC) SetMemory(s *guest.Session, bytes uint64) {
 	if w := d.memory.Is(s, bytes); w != "" {
 		d.limited.Line(d.clock(), slog.LevelWarn, "memory limit", "guest", s.Guest(), "memory", fmt.Sprintf("%d MiB", bytes>>20), "reason", w)
 	}

@@ -59,8 +59,8 @@ const (
 	MaxHeld = 128
 )
 
-// Wire starts to connect a queue pair that was moved to RTR.
-func (f *Connections) Wire(now falcon.Time, qpn uint32) {
+// ConnectByNumber starts to connect a queue pair that was moved to RTR.
+func (f *Connections) ConnectByNumber(now falcon.Time, qpn uint32) {
 	q := f.verbs.QP(qpn)
 	if q == nil {
 		return

@@ -119,8 +119,8 @@ func (t *Bells) listen(l *bell, on bool) {
 	}))
 }
 
-// Rang records that a descriptor became readable.
-func (t *Bells) Rang(fd int) {
+// NoteReadable records that a descriptor became readable.
+func (t *Bells) NoteReadable(fd int) {
 	if l := t.byFD[fd]; l != nil {
 		t.rung = append(t.rung, l)
 	}

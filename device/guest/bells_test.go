@@ -40,8 +40,8 @@ func TestARingOfADriverThatLeftIsIgnored(t *testing.T) {
 		b.Add(all[i], all[i], nil)
 	}
 	gone, stays := all[len(all)-2], all[len(all)-1]
-	b.Rang(gone.fd)
-	b.Rang(stays.fd)
+	b.NoteReadable(gone.fd)
+	b.NoteReadable(stays.fd)
 	b.Remove(gone)
 	if !b.Poll(1) || gone.taken != 0 || stays.taken != 1 {
 		t.Errorf("%d records of who is gone, %d of who rang", gone.taken, stays.taken)
@@ -132,7 +132,7 @@ func (w *tower) heard() (asked []waits) {
 // ring makes bells ring, and polls.
 func (w *tower) ring(now falcon.Time, all ...*chime) bool {
 	for _, c := range all {
-		w.Rang(c.fd)
+		w.NoteReadable(c.fd)
 	}
 	return w.Poll(now)
 }
@@ -378,7 +378,7 @@ func TestTheThreadWaitsForBellsThatAreNotMuted(t *testing.T) {
 	if len(w.effects.Waiting()) != 0 {
 		t.Error("something is to be done where no thread sleeps")
 	}
-	if w.Rang(all[1].fd); w.Poll(2) {
+	if w.NoteReadable(all[1].fd); w.Poll(2) {
 		t.Error("a bell that is gone rings")
 	}
 }

@@ -107,7 +107,7 @@ func (c *commands) ModifyQP(p *abi.ModifyQP) abi.Status {
 		case abi.QPStateReset, abi.QPStateErr:
 			c.f.conns.EndQP(c.now, p.QPN)
 		case abi.QPStateRTR:
-			c.f.conns.Wire(c.now, p.QPN)
+			c.f.conns.ConnectByNumber(c.now, p.QPN)
 		}
 	}
 	return st

@@ -23,15 +23,15 @@ type Settings struct {
 	Window    queues.Window   // part of its guest's memory that it may reach; zero: all of it
 	MaxTxRate uint64          // Mbit/s; 0: no limit
 	Addresses []netip.Addr    // addresses that the configuration gives it in its tenant
-	Wire      *transport.Kind // the only one that it uses; nil: several
+	WireKind  *transport.Kind // the only one that it uses; nil: several
 }
 
 // Features returns the features that a function with these settings offers.
 func (s *Settings) Features() uint64 {
-	if s.Wire == nil {
+	if s.WireKind == nil {
 		return Features
 	}
-	return Features&^s.Wire.Without | s.Wire.Features
+	return Features&^s.WireKind.Without | s.WireKind.Features
 }
 
 // Connections manages the connections of a function, as far as its driver's actions concern them.
@@ -39,8 +39,8 @@ type Connections interface {
 	// Commands returns a handler for the driver's commands of connection management. A command that
 	// is completed later takes its ticket from later.
 	Commands(now falcon.Time, later func() abi.Ticket) abi.ConnectionHandler
-	// Wire connects a queue pair that was moved to RTR.
-	Wire(now falcon.Time, qpn uint32)
+	// ConnectByNumber connects a queue pair that was moved to RTR with the one that its driver named.
+	ConnectByNumber(now falcon.Time, qpn uint32)
 	// EndQP ends the connection of a queue pair that was reset, is in error or was destroyed.
 	EndQP(now falcon.Time, qpn uint32)
 	// Start begins service.

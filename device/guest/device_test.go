@@ -42,7 +42,7 @@ func (h *owner) Withdraw()                                  { h.say("withdraw") 
 func (h *owner) LinkChanged(falcon.Time)                    {}
 func (h *owner) CreditsChanged()                            {}
 func (h *owner) Left(_ falcon.Time, n uint64)               { h.say("left %d", n) }
-func (h *owner) Wire(falcon.Time, uint32)                   {}
+func (h *owner) ConnectByNumber(falcon.Time, uint32)        {}
 func (h *owner) EndQP(falcon.Time, uint32)                  {}
 func (h *owner) Start(*rdma.Function, *queues.Memory)       { h.say("start") }
 func (h *owner) Stop()                                      { h.say("stop") }

@@ -58,7 +58,7 @@ func (f *Device) Behind() bool {
 // gone drops the waiting events about an object that was destroyed.
 func (f *Device) gone(kind abi.Object, number uint32) {
 	if f.driver != nil {
-		f.driver.Channel.Gone(kind, number)
+		f.driver.Channel.DropObject(kind, number)
 	}
 }
 

@@ -60,8 +60,8 @@ func (s *EventStore) AsyncEvent(e *abi.AsyncEvent) {
 	s.async = append(s.async, *e)
 }
 
-// Gone drops the events about an object that was destroyed.
-func (s *EventStore) Gone(kind abi.Object, number uint32) {
+// DropObject drops the events about an object that was destroyed.
+func (s *EventStore) DropObject(kind abi.Object, number uint32) {
 	if len(s.at) == 0 {
 		return
 	}

@@ -55,13 +55,13 @@ func TestEventsGoWithTheirObject(t *testing.T) {
 		s.AsyncEvent(&abi.AsyncEvent{Type: abi.EventQPFatal, Number: n})
 		s.AsyncEvent(&abi.AsyncEvent{Type: abi.EventLastWQE, Number: n})
 		if n >= 10 {
-			s.Gone(abi.ObjectQP, n-10)
+			s.DropObject(abi.ObjectQP, n-10)
 		}
 		if len(s.async) > 4*maxBehind || s.Waiting() > 2+2*11 {
 			t.Fatalf("%d events for 10 queue pairs, in a list of %d", s.Waiting(), len(s.async))
 		}
 	}
-	s.Gone(abi.ObjectSRQ, 5)
+	s.DropObject(abi.ObjectSRQ, 5)
 	if n := s.Waiting(); n != 2+2*10 {
 		t.Errorf("%d events", n)
 	}
@@ -84,7 +84,7 @@ func TestEventsOfEveryKindGoWithTheirObject(t *testing.T) {
 	}
 	for kind, gone := range map[abi.Object]int{abi.ObjectQP: 6, abi.ObjectCQ: 1, abi.ObjectSRQ: 2, abi.ObjectMR: 0} {
 		var s EventStore
-		if s.Gone(kind, 3); !s.Empty() {
+		if s.DropObject(kind, 3); !s.Empty() {
 			t.Error("an empty store has something")
 		}
 		for _, typ := range all {
@@ -92,8 +92,8 @@ func TestEventsOfEveryKindGoWithTheirObject(t *testing.T) {
 				s.AsyncEvent(&abi.AsyncEvent{Type: typ, Number: n + 2})
 			}
 		}
-		s.Gone(kind, 3)
-		s.Gone(kind, 3)
+		s.DropObject(kind, 3)
+		s.DropObject(kind, 3)
 		if n := s.Waiting(); n != 3*len(all)-gone || s.Empty() {
 			t.Errorf("%v: %d events wait, want %d", kind, n, 3*len(all)-gone)
 		}
@@ -127,7 +127,7 @@ func TestDroppedEventsTakeNoRoom(t *testing.T) {
 			s.AsyncEvent(event(n))
 		}
 		for n := range uint32(c.gone) {
-			s.Gone(abi.ObjectQP, n)
+			s.DropObject(abi.ObjectQP, n)
 		}
 		if len(s.async) != c.left || s.Waiting() != c.events-c.gone {
 			t.Errorf("%d of %d are gone: a list of %d, want %d; %d wait", c.gone, c.events, len(s.async), c.left, s.Waiting())

@@ -14,7 +14,7 @@ import (
 )
 
 // Features holds the features that the device offers to every function. Those that use one wire alone
-// may have others, too (Settings.Wire).
+// may have others, too (Settings.WireKind).
 const Features uint64 = abi.FeatureEventIndex | abi.FeatureExtendedVerbs | abi.FeatureDatagrams | abi.FeatureArmWord | abi.FeatureSourceMAC | abi.FeatureVectors | abi.FeatureFunctionEvents | abi.FeatureVFCommands
 
 // Guest identifies a driver, as the attachment vouches for it, and gives access to its memory. A
@@ -39,8 +39,8 @@ type NIC interface {
 	// Where the driver leaves the choice, that is a free function meant for this driver, if there
 	// is one.
 	Find(number uint32, attachment string, p queues.Identity) (Shard, uint32)
-	// MemoryIs records how much memory the guest of a session has; 0: the session has ended.
-	MemoryIs(s *Session, bytes uint64)
+	// SetMemory records how much memory the guest of a session has; 0: the session has ended.
+	SetMemory(s *Session, bytes uint64)
 }
 
 // Shard is a shard, which has functions. Any goroutine but the shard's may call its methods;
@@ -164,7 +164,7 @@ func chosen(g Guest, asked uint32) (uint32, *Refusal) {
 
 // memory takes over a change of the guest's memory.
 func (s *Session) memory(regions queues.Regions) {
-	s.nic.MemoryIs(s, regions.Bytes())
+	s.nic.SetMemory(s, regions.Bytes())
 	// Nothing uses the memory after the shard has stopped.
 	_ = s.shard.Do(func(falcon.Time) { s.b.Memory.Use(regions) })
 }
@@ -234,7 +234,7 @@ func (s *Session) Close(fault error) error {
 		s.bell.Close()
 	}
 	s.unwatch()
-	s.nic.MemoryIs(s, 0)
+	s.nic.SetMemory(s, 0)
 	return fault
 }
 
@@ -255,8 +255,8 @@ type Channel interface {
 	CQEvent(cqn uint32)
 	// AsyncEvent queues an asynchronous event. None is lost.
 	AsyncEvent(e *abi.AsyncEvent)
-	// Gone drops the waiting events about an object, which was destroyed.
-	Gone(kind abi.Object, number uint32)
+	// DropObject drops the waiting events about an object, which was destroyed.
+	DropObject(kind abi.Object, number uint32)
 	// Untaken returns the number of events that the driver has not taken, without those of
 	// completion queues.
 	Untaken() int

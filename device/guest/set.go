@@ -179,7 +179,7 @@ type Binding struct {
 	Memory   *queues.Memory
 	Channel  Channel
 
-	Rang bool // the driver has put records into its window's ring
+	UsesRing bool // the driver has put records into its window's ring
 
 	device    *Device            // nil: none yet
 	number    uint32             // on the tape
@@ -210,7 +210,7 @@ func (b *Binding) handle(now falcon.Time, r *Request) {
 	case Ring:
 		b.set.Doorbells++
 		d := &r.Doorbell
-		if b.Rang { // although the driver uses its ring
+		if b.UsesRing { // although the driver uses its ring
 			var is [abi.DoorbellSize]byte
 			d.Marshal(is[:])
 			f.Broke(abi.DRV1004, abi.RingStream, d.Queue, d.Index, is[:])
@@ -298,7 +298,7 @@ func (b *Binding) Do() {
 
 // Doorbell implements BellUser.
 func (b *Binding) Doorbell(now falcon.Time, d *abi.Doorbell, raw []byte) {
-	b.Rang = true
+	b.UsesRing = true
 	b.set.Doorbells++
 	if b.set.cfg.Strict && d.Reserved(raw) {
 		b.device.Broke(abi.DRV102, abi.RingBells, d.Queue, d.Index, raw)

@@ -235,11 +235,11 @@ func (o *outbox) AsyncEvent(e *abi.AsyncEvent) {
 	o.events.AsyncEvent(e)
 }
 
-// Gone implements Channel.
-func (o *outbox) Gone(kind abi.Object, number uint32) {
+// DropObject implements Channel.
+func (o *outbox) DropObject(kind abi.Object, number uint32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.events.Gone(kind, number)
+	o.events.DropObject(kind, number)
 }
 
 // Untaken implements Channel.

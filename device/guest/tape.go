@@ -228,14 +228,14 @@ func (r *Request) describe() string {
 // nobody is the channel of a driver that is played.
 type nobody struct{}
 
-func (nobody) CQEvent(uint32)              {}
-func (nobody) AsyncEvent(*abi.AsyncEvent)  {}
-func (nobody) Gone(abi.Object, uint32)     {}
-func (nobody) Untaken() int                { return 0 }
-func (nobody) Reply(uint64, *abi.RegReply) {}
-func (nobody) Forget()                     {}
-func (nobody) Flush() bool                 { return false }
-func (nobody) End()                        {}
+func (nobody) CQEvent(uint32)                {}
+func (nobody) AsyncEvent(*abi.AsyncEvent)    {}
+func (nobody) DropObject(abi.Object, uint32) {}
+func (nobody) Untaken() int                  { return 0 }
+func (nobody) Reply(uint64, *abi.RegReply)   {}
+func (nobody) Forget()                       {}
+func (nobody) Flush() bool                   { return false }
+func (nobody) End()                          {}
 
 // tapedChannel adds what goes to a driver to the sums of what goes out, and passes through the
 // tape how much of it the driver has not taken.

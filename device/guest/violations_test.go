@@ -187,7 +187,7 @@ func TestADoorbellMessageBesideARingBreaksARule(t *testing.T) {
 	} {
 		d := newAdminDriver(t, 4)
 		b := d.f.Driver()
-		b.Rang = c.rang
+		b.UsesRing = c.rang
 		r := Request{Kind: Ring, Doorbell: abi.Doorbell{Kind: abi.DoorbellAdmin, Queue: 3}, Dirty: c.raw}
 		if b.handle(0, &r); !slices.Equal(d.broke(), c.want) {
 			t.Errorf("beside a ring %v, with reserved bytes %v: %v, want %v", c.rang, c.raw != nil, d.broke(), c.want)

@@ -251,7 +251,7 @@ func (f *member) adopt(now falcon.Time) {
 	limits.RCOnly = wire.RCOnly
 	f.conns.SetLimits(&limits)
 	f.set.falcon.engine.SetWeight(uint32(f.ID), int(c.Weight))
-	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses(), Wire: wire}
+	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses(), WireKind: wire}
 	if w := c.DMAWindow; w != nil {
 		is.Window = queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
 	}

@@ -186,7 +186,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.now = now
 	sealing := s.plain.gw.Busy()
 	for _, fd := range in.Rung {
-		s.guests.Bells.Rang(fd)
+		s.guests.Bells.NoteReadable(fd)
 	}
 	found := s.guests.Begin(now) // first: a guest may have woken this thread
 	if s.funcs.host.Offered() {

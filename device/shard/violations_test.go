@@ -218,7 +218,7 @@ var offences = map[string]func(o *offender, to *driver){
 	"DRV-1007": func(o *offender, _ *driver) {
 		s := o.v.shards[o.nic]
 		for range 9 {
-			s.guests.Bells.Rang(o.bell.FD())
+			s.guests.Bells.NoteReadable(o.bell.FD())
 			o.v.step()
 		}
 	},
@@ -332,7 +332,7 @@ func (o *offender) readsThem(t *testing.T) {
 	kept := slices.Clone(o.fn.Violations().All())
 	slices.Reverse(kept)
 	o.b.Memory.SetRegions([]queues.Region{{Addr: driverBase, Mem: o.mem}})
-	o.b.Rang = false
+	o.b.UsesRing = false
 	o.write(abi.RegControl, 4, uint64(abi.ControlReset))
 	clear(o.mem)
 	o.id = 0

@@ -544,7 +544,7 @@ func (d virtualNIC) Find(number uint32, _ string, _ queues.Identity) (guest.Shar
 	return virtualShard{d.v.shards[d.nic], d.v}, number
 }
 
-func (d virtualNIC) MemoryIs(*guest.Session, uint64) {}
+func (d virtualNIC) SetMemory(*guest.Session, uint64) {}
 
 // virtualShard is a shard in virtual time.
 type virtualShard struct {

@@ -181,11 +181,11 @@ func (c *Channel) AsyncEvent(e *abi.AsyncEvent) {
 	c.events.AsyncEvent(e)
 }
 
-// Gone implements guest.Channel.
-func (c *Channel) Gone(kind abi.Object, number uint32) {
+// DropObject implements guest.Channel.
+func (c *Channel) DropObject(kind abi.Object, number uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.events.Gone(kind, number)
+	c.events.DropObject(kind, number)
 }
 
 // Untaken implements guest.Channel.

@@ -86,7 +86,7 @@ func TestLookingAtEventsDoesNotTakeThem(t *testing.T) {
 	c.CQEvent(3)
 	c.AsyncEvent(&abi.AsyncEvent{Type: abi.EventQPFatal, Number: 5})
 	c.AsyncEvent(&abi.AsyncEvent{Type: abi.EventQPFatal, Number: 6})
-	c.Gone(abi.ObjectQP, 5)
+	c.DropObject(abi.ObjectQP, 5)
 	for range 2 {
 		if cqs, async := c.Waiting(); !slices.Equal(cqs, []uint32{3}) || len(async) != 1 || async[0].Number != 6 {
 			t.Errorf("%v, %v", cqs, async)
