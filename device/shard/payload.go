@@ -22,11 +22,11 @@ func falconHead(packet []byte) int {
 	return len(packet)
 }
 
-// ipHead returns the length of the headers of a packet of plain IP, or of a network of rdma. sum is the
+// ipHead returns the length of the headers of a packet of plain IP, or of a network of rdma. checksumAt is the
 // offset of the checksum that also covers the payload; 0: there is none. b is the beginning of the
 // packet, which has total bytes.
-func ipHead(b []byte, total int) (n, sum int) {
-	n, sum, port := gateway.Head(b, total)
+func ipHead(b []byte, total int) (n, checksumAt int) {
+	n, checksumAt, port := gateway.Head(b, total)
 	if port != 0 {
 		for _, k := range rdma.Wires {
 			if k.Head != nil && k.Takes.Port == port {
@@ -34,7 +34,7 @@ func ipHead(b []byte, total int) (n, sum int) {
 			}
 		}
 	}
-	return n, sum
+	return n, checksumAt
 }
 
 // packetHead returns the length of the headers of a whole packet of plain IP.
@@ -44,14 +44,14 @@ func packetHead(b []byte) int {
 }
 
 // frameHead does what ipHead does, for an Ethernet frame.
-func frameHead(b []byte, total int) (n, sum int) { return gateway.FrameHead(b, total, ipHead) }
+func frameHead(b []byte, total int) (n, checksumAt int) { return gateway.FrameHead(b, total, ipHead) }
 
 // offeredHead does what frameHead does, for a frame whose checksum may be left to the NIC. A guest may ask for
 // the checksum at a place among the headers, which then depend on the payload: of such a frame nothing counts
 // as payload.
 func offeredHead(b []byte, total int, off gateway.Offload) int {
-	n, sum := frameHead(b, total)
-	if at := int(off.CsumStart) + int(off.CsumOffset); off.NeedsCsum && at < n && at != sum {
+	n, checksumAt := frameHead(b, total)
+	if at := int(off.CsumStart) + int(off.CsumOffset); off.NeedsCsum && at < n && at != checksumAt {
 		return len(b)
 	}
 	return n
@@ -81,16 +81,16 @@ func unwritten(k handover.Kind) int {
 }
 
 // handedHead does what frameHead does, for a frame that shards hand over.
-func handedHead(k handover.Kind, b []byte) (n, sum int) {
+func handedHead(k handover.Kind, b []byte) (n, checksumAt int) {
 	switch k {
 	case handover.Local:
 		return falconHead(b), 0
 	case handover.Group: // its Ethernet header is not written yet
 		b = b[gateway.EthernetLen:]
-		if n, sum = ipHead(b, len(b)); sum > 0 {
-			sum += gateway.EthernetLen
+		if n, checksumAt = ipHead(b, len(b)); checksumAt > 0 {
+			checksumAt += gateway.EthernetLen
 		}
-		return gateway.EthernetLen + n, sum
+		return gateway.EthernetLen + n, checksumAt
 	}
 	return frameHead(b, len(b))
 }

@@ -124,9 +124,9 @@ func (r *tapedRings) Put(to int, h *handover.Header, n int) (b []byte) {
 // part only.
 func (r *tapedRings) Commit() {
 	if r.t.Active() && r.kind != handover.Uplink {
-		n, sum := handedHead(r.kind, r.open)
+		n, checksumAt := handedHead(r.kind, r.open)
 		at := min(unwritten(r.kind), n) // what was there before is not the same again
-		r.t.OutPart(tape.Shards, r.open[at:], n-at, max(sum-at, 0))
+		r.t.OutPart(tape.Shards, r.open[at:], n-at, max(checksumAt-at, 0))
 	}
 	if r.rings != nil {
 		r.rings.Commit()
@@ -253,8 +253,8 @@ func (p tapedPort) Write(parts [][]byte, off gateway.Offload) bool {
 		for _, b := range parts {
 			total += len(b)
 		}
-		n, sum := frameHead(parts[0], total)
-		p.t.OutPart(tape.Ports, parts[0], n, sum)
+		n, checksumAt := frameHead(parts[0], total)
+		p.t.OutPart(tape.Ports, parts[0], n, checksumAt)
 		for _, b := range parts[1:] {
 			p.t.OutPart(tape.Ports, b, 0, 0)
 		}

@@ -198,8 +198,8 @@ func (o *plainOut) seal(now falcon.Time, b []byte, f *gateway.Forward, packet []
 	}
 	o.capture.plain(o.gw, captureOut, now, f.Tunnel, packet)
 	if t := o.uplink.tape; t.Active() {
-		n, sum := ipHead(packet, len(packet))
-		t.OutPart(tape.Frames, packet, n, sum)
+		n, checksumAt := ipHead(packet, len(packet))
+		t.OutPart(tape.Frames, packet, n, checksumAt)
 	}
 	sealed, err := o.gw.Tunnels.Seal(now, f.Tunnel, b[o.uplink.underlay.Headroom():], packet)
 	if err != nil {

@@ -96,18 +96,18 @@ func (t *Tape) GetPart() []byte {
 	return b
 }
 
-// OutPart sums bytes that go out, of which the first head are no payload. sum is where they have a
+// OutPart sums bytes that go out, of which the first head are no payload. checksumAt is where they have a
 // checksum of payload, of 16 bits; 0: they have none.
-func (t *Tape) OutPart(c Class, b []byte, head, sum int) {
+func (t *Tape) OutPart(c Class, b []byte, head, checksumAt int) {
 	switch {
 	case !t.Active():
 	case t.mode == Whole:
 		t.Out(c, b)
 	default:
 		t.OutUint(c, uint64(len(b)))
-		if sum > 0 && sum+2 <= head {
-			t.Out(c, b[:sum])
-			t.Out(c, b[sum+2:head])
+		if checksumAt > 0 && checksumAt+2 <= head {
+			t.Out(c, b[:checksumAt])
+			t.Out(c, b[checksumAt+2:head])
 			return
 		}
 		t.Out(c, b[:head])

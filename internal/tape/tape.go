@@ -397,7 +397,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Out sums bytes that go out.
 func (t *Tape) Out(c Class, b []byte) {
 	if t.Active() {
-		t.sums[c] = sum(t.sums[c], b)
+		t.sums[c] = digest(t.sums[c], b)
 	}
 }
 
@@ -417,8 +417,8 @@ func mix(s uint32, v uint64) uint32 {
 // longSum is the number of bytes from which a CRC is faster than mix: it costs a call, and less for each byte.
 const longSum = 256
 
-// sum adds bytes to a sum. The last number has their length, too, so that zeros at the end count.
-func sum(s uint32, b []byte) uint32 {
+// digest adds bytes to a sum. The last number has their length, too, so that zeros at the end count.
+func digest(s uint32, b []byte) uint32 {
 	n := uint64(len(b))
 	if n >= longSum {
 		return mix(s, uint64(crc32.Checksum(b, castagnoli))|n<<32)
