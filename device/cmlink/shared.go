@@ -43,7 +43,7 @@ type Stats struct {
 	Dialed          uint64
 	RefusedIdentity uint64 // peers that could not prove who they are
 	HandshakeFailed uint64 // handshakes that failed for another reason
-	Displaced          uint64 // connections without a proved identity that newer ones replaced: too many at a time
+	Displaced       uint64 // connections without a proved identity that newer ones replaced: too many at a time
 	DialFailed      uint64
 	Down            uint64 // connections that ended
 	QueueFull       uint64 // connections that ended because the send queue was full
