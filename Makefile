@@ -68,8 +68,8 @@ deps: ## install what the full tests and the demo need (Debian packages, by apt,
 fetch: ## download Go modules and the guests' kernel: nothing is downloaded later
 	@GO='$(GO)' ./tools/fetch.sh
 
-# Tests named TestLong… take more than half a minute on two processors, TestInside… run in the guest of
-# another test. Packages in virtual time, where one thread plays all, and what counts allocations run
+# Tests named TestLong… take more than half a minute on two processors. So do those named TestRelease…, and
+# each differs from a TestLong… in one setting only. TestInside… run in the guest of another test. Packages in virtual time, where one thread plays all, and what counts allocations run
 # without the race detector, which makes them ten times as slow and finds nothing where there is one thread;
 # `make check` runs them with it. It lets each process wait a second before it ends, for races of goroutines
 # that go on; tests leave none.
@@ -82,23 +82,30 @@ RACED     = $$($(GO) list ./... | grep -Ev '/(scenario|sim|shard|rdma)$$')
 .PHONY: test
 test: deps fetch build ## all tests but the long ones, with -race, TAPs and QEMU guests among them; fails rather than skips
 	@$(GO) -C tools build -o ../build/report ./report
-	$(TESTENV) $(RACE) -json -shuffle=on -timeout 30m -skip '^Test(Long|Inside)' $(RACED) | build/report
-	$(TESTENV) $(GO) test -json -shuffle=on -skip '^Test(Long|Inside)' $(UNRACED) | build/report
+	$(TESTENV) $(RACE) -json -shuffle=on -timeout 30m -skip '^Test(Long|Release|Inside)' $(RACED) | build/report
+	$(TESTENV) $(GO) test -json -shuffle=on -skip '^Test(Long|Release|Inside)' $(UNRACED) | build/report
 	$(GO) -C tools test ./...
 
-# The package whose long tests take longest begins first: others run beside it, three packages at a time
-# and not two, because guests wait much of their time.
+# The packages with long tests. The one whose tests take longest begins first: others run beside it.
 LONGEST  := ./cmd/vnic/linuxtest
+LONG      = $$(grep -rl --include='*_test.go' '^func TestLong' . | xargs -n 1 dirname | sort -u | grep -Ev '/(sim|shard|rdma)$$')
 
-# How many packets test-long simulates under faults; 1e9 for a release, which takes an hour on two processors.
+# How long test-long runs each fuzz target, and how many packets it simulates under faults.
+FUZZED   ?= 5s
 PACKETS  ?= 1e7
 
 .PHONY: test-long
-test-long: deps fetch build cross ## the long tests, each fuzz target for a while, and PACKETS (1e7) simulated packets under faults
+test-long: deps fetch build cross ## the long tests, each fuzz target for FUZZED (5s), and PACKETS (1e7) simulated packets under faults
 	@$(GO) -C tools build -o ../build/report ./report
-	$(TESTENV) $(RACE) -json -p 3 -shuffle=on -timeout 60m -run '^TestLong' $(LONGEST) $(RACED) | build/report
-	@./tools/fuzz.sh 5s
+	$(TESTENV) $(RACE) -json -shuffle=on -timeout 60m -run '^TestLong' $(LONGEST) $(LONG) | build/report
+	@./tools/fuzz.sh $(FUZZED)
 	$(TESTENV) VNIC_SIM_PACKETS=$(PACKETS) $(GO) test -json -timeout 24h -run '^TestLong' $(VIRTUAL) | build/report
+
+.PHONY: test-release
+test-release: deps fetch build ## test-long with a minute of fuzzing and 1e9 packets, and its tests in settings that it leaves out: three hours
+	@$(GO) -C tools build -o ../build/report ./report
+	$(TESTENV) $(RACE) -json -timeout 60m -run '^TestRelease' ./cmd/vnic/linuxtest | build/report
+	$(MAKE) test-long FUZZED=60s PACKETS=1e9
 
 # How long soak goes on, and with which seed; none: another each time.
 SOAK      ?= 10m

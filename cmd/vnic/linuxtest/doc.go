@@ -28,8 +28,7 @@
 //
 // # Who owns what
 //
-// Each test has NICs, network namespaces, guests and temporary folders of its own, so two long ones run
-// at a time: guests wait for each other much of it. vnictest.MakeLab
+// Each test has NICs, network namespaces, guests and temporary folders of its own. vnictest.MakeLab
 // makes the two hosts, and ends their NICs and removes what they had when its function returns; the lab
 // on top of it ends the guests before. Nothing is shared but the cache of kernels and packages
 // (~/.cache/vnic), which `make fetch` fills, and the driver, which vnictest.MakeDriver builds in

@@ -23,7 +23,6 @@ import (
 // their addresses by DHCP and the verbs devices of their functions. What one of them writes is in its
 // overlay alone.
 func TestLongDebianDisk(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

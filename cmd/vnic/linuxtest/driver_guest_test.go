@@ -17,16 +17,10 @@ import (
 
 // TestLongDriver runs programs between two guests of two NICs over the Linux driver and its
 // provider. TestLongDriverPrograms runs all of them.
-func TestLongDriver(t *testing.T) {
-	t.Parallel()
-	testDriver(t, "")
-}
+func TestLongDriver(t *testing.T) { testDriver(t, "") }
 
 // TestLongDriverNewest is TestLongDriver with the newest kernel that Debian has for the suite.
-func TestLongDriverNewest(t *testing.T) {
-	t.Parallel()
-	testDriver(t, "newest")
-}
+func TestLongDriverNewest(t *testing.T) { testDriver(t, "newest") }
 
 func testDriver(t *testing.T, kernel string) {
 	t.Helper()
@@ -88,7 +82,6 @@ func (l *driverLab) speed(t testing.TB) {
 
 // TestLongDriverPrograms is TestLongDriver with all programs.
 func TestLongDriverPrograms(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

@@ -14,7 +14,6 @@ import (
 // ring with rubbish, beside honest programs of the same guest. The honest programs, the kernel and
 // the NIC are not affected.
 func TestLongDriverHostile(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

@@ -48,7 +48,6 @@ func withSecond(m qemu.Machine) (two qemu.Machine, change func(l *vnictest.Lab))
 // step programs run, the kernel has not complained about a valid GID, and it says why a device came
 // or went.
 func TestLongDriverInterfaces(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

@@ -20,7 +20,6 @@ import (
 // do RDMA and plain IP, also after a worker was killed. When they are destroyed and undefined, nothing
 // of them is left.
 func TestLongLibvirtGuests(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

@@ -21,7 +21,6 @@ import (
 // has connected to it goes to error by an event, and a program that connects to the same address reaches the
 // guest at the new place, at the first attempt: also while the program whose connection has ended is still there.
 func TestLongDriverConnectsAgainAfterAMove(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

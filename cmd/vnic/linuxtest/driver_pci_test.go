@@ -16,7 +16,6 @@ import (
 // vector. The device is reset, unbound and bound again, unplugged and plugged in again; programs
 // run each time.
 func TestLongDriverPCI(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

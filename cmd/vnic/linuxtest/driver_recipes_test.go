@@ -20,7 +20,7 @@ var harmless = []string{"slow-register", "late-event", "double-event", "slow-que
 // connects and works. Whatever becomes of the program, afterwards none of its objects is left, and the next
 // one works; the guest's kernel complains of nothing.
 func TestLongDriverRecipes(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // it waits most of the time
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

@@ -20,7 +20,7 @@ import (
 // until the NIC goes on and has released it; then it is given back. The same holds when the driver
 // is unloaded meanwhile.
 func TestLongDriverStall(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // it waits most of the time
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

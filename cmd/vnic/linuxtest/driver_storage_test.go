@@ -15,7 +15,6 @@ import (
 // TestLongDriverNFS mounts by RDMA what the other guest's kernel serves, copies a tree to it,
 // mounts it anew and compares.
 func TestLongDriverNFS(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}
@@ -110,7 +109,6 @@ const nvmeTime = 40 * time.Second
 // of mixed sizes are verified, while the workers of both NICs are killed in turn: the host's kernel
 // connects anew by itself, and no byte is wrong.
 func TestLongDriverNVMe(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

@@ -13,7 +13,6 @@ import (
 // (NVMe, both sides) are at work. Nothing hangs, no kernel complains, and everything works again
 // afterwards.
 func TestLongDriverUnload(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

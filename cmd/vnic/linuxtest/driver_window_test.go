@@ -11,7 +11,6 @@ import (
 // TestLongDriverWindows: the driver binds QEMU's ivshmem devices only after it was given their id,
 // and only those whose memory begins like a window. It leaves other ivshmem devices alone.
 func TestLongDriverWindows(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}

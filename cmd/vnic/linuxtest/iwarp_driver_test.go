@@ -51,7 +51,6 @@ func (l *driverLab) readyIWARP(i int) {
 // network namespaces, in both modes of rdma system. A device is found by the interface that it is
 // beside, also after that has got another MAC address.
 func TestLongDriverIWARPNamespaces(t *testing.T) {
-	t.Parallel()
 	inIWARPLab(t, 15*time.Minute, driverExtras{}, true, func(l *driverLab) {
 		i := &interfaces{driverLab: l, t: t, g: l.guests[0]}
 		i.beginIWARP()
@@ -122,7 +121,6 @@ var iwarpPrograms = []string{
 // from ports that others had just before. After them, and after programs were killed at either end, nothing is left at
 // either NIC.
 func TestLongDriverIWARP(t *testing.T) {
-	t.Parallel()
 	inIWARPLab(t, 20*time.Minute, driverExtras{}, false, func(l *driverLab) {
 		if said := l.guests[0].must("ibv_devinfo -v"); !strings.Contains(said, "iWARP") {
 			t.Errorf("ibv_devinfo -v:\n%s", said)
@@ -217,7 +215,6 @@ func (l *driverLab) killed(t testing.TB, addr string) {
 // itself when a NIC's worker was killed, and when the target's driver, or the host's, was removed with
 // live connections and loaded again, a disk connects anew.
 func TestLongDriverIWARPNVMe(t *testing.T) {
-	t.Parallel()
 	inIWARPLab(t, 20*time.Minute, nvmeExtras, false, func(l *driverLab) {
 		l.nvmeTarget(l.Hosts[1].TenantIP)
 		l.nvmeConnect()

@@ -174,7 +174,6 @@ const (
 // requests that cannot be served, between a function and Soft-RoCE in a stock guest, in both
 // directions.
 func TestLongRoCEEnds(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}

@@ -163,7 +163,6 @@ func TestRoCELinux(t *testing.T) {
 // TestLongRoCELinux is TestRoCELinux over IPv6, over two NICs with the tunnel between them, and
 // there with losses, duplicates and packets out of order.
 func TestLongRoCELinux(t *testing.T) {
-	t.Parallel()
 	for name, s := range map[string]linuxSetting{
 		"IPv6":     {gid: "fd00:100::11", capture: true},
 		"two NICs": {gid: "192.168.100.11", two: true},

@@ -86,13 +86,11 @@ var otherHeaders = slices.Concat(reliable.figure("bw"), unreliable.figure("bw"),
 
 // TestLongRoCEDriver runs all programs on one NIC, over IPv4.
 func TestLongRoCEDriver(t *testing.T) {
-	t.Parallel()
 	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, reliable.cells(), unreliable.cells(), datagrams.cells(), unreliableCells, verifyingCells, libfabricCells)
 }
 
 // TestLongRoCEDriverCM lets rdma_cm connect all queue pairs.
 func TestLongRoCEDriverCM(t *testing.T) {
-	t.Parallel()
 	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, byCM.cells(), cmCells)
 }
 
@@ -104,25 +102,21 @@ var cmCells = []cell{
 
 // TestLongRoCEDriverSizes runs all sizes of perftest.
 func TestLongRoCEDriverSizes(t *testing.T) {
-	t.Parallel()
 	onTheWire(t, linuxSetting{gid: "192.168.100.11"}, sizeCells)
 }
 
-// TestLongRoCEDriverIPv6 runs on one NIC, over IPv6.
-func TestLongRoCEDriverIPv6(t *testing.T) {
-	t.Parallel()
+// TestReleaseRoCEDriverIPv6 runs on one NIC, over IPv6.
+func TestReleaseRoCEDriverIPv6(t *testing.T) {
 	onTheWire(t, linuxSetting{gid: "fd00:100::11"}, otherHeaders, cmCells[:1])
 }
 
-// TestLongRoCEDriverTunnel runs between two NICs, over IPv4.
-func TestLongRoCEDriverTunnel(t *testing.T) {
-	t.Parallel()
+// TestReleaseRoCEDriverTunnel runs between two NICs, over IPv4.
+func TestReleaseRoCEDriverTunnel(t *testing.T) {
 	onTheWire(t, linuxSetting{gid: "192.168.100.11", two: true}, otherHeaders, libfabricCells)
 }
 
 // TestLongRoCEDriverTunnelIPv6 runs between two NICs, over IPv6.
 func TestLongRoCEDriverTunnelIPv6(t *testing.T) {
-	t.Parallel()
 	onTheWire(t, linuxSetting{gid: "fd00:100::11", two: true}, otherHeaders)
 }
 
@@ -131,13 +125,11 @@ const someLost = "{loss: 1%, duplicate: 1%, reorder: 1%}"
 
 // TestLongRoCEDriverLosses loses packets between two NICs, over IPv4.
 func TestLongRoCEDriverLosses(t *testing.T) {
-	t.Parallel()
 	onTheWire(t, linuxSetting{gid: "192.168.100.11", two: true, impair: someLost}, reliable.cells(), byCM.cells()[:1], verifyingCells, libfabricCells)
 }
 
-// TestLongRoCEDriverLossesIPv6 loses packets between two NICs, over IPv6.
-func TestLongRoCEDriverLossesIPv6(t *testing.T) {
-	t.Parallel()
+// TestReleaseRoCEDriverLossesIPv6 loses packets between two NICs, over IPv6.
+func TestReleaseRoCEDriverLossesIPv6(t *testing.T) {
 	onTheWire(t, linuxSetting{gid: "fd00:100::11", two: true, impair: someLost}, reliable.figure("bw"), verifyingCells)
 }
 

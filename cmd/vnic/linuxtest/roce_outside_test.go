@@ -53,7 +53,6 @@ var outsideCells = []cell{
 
 // TestLongRoCEOutside: the function reaches hosts outside, and they reach it.
 func TestLongRoCEOutside(t *testing.T) {
-	t.Parallel()
 	for name, o := range map[string]*outsideSetting{"switched": &switched, "routed": &routed} {
 		t.Run(name, func(t *testing.T) {
 			onTheWire(t, linuxSetting{gid: "192.168.100.11", outside: o}, outsideCells)

@@ -22,7 +22,6 @@ var siwVerified = []cell{{command: "rping -s -V -C 30 -S 60000{any}|rping -c -V 
 // program that is killed in either guest ends the other's. The disk of each guest is used by the other
 // one over NVMe, with every byte verified; so it is over IPv6 without checksums, where packets are lost.
 func TestLongSIWDriver(t *testing.T) {
-	t.Parallel()
 	s := linuxSetting{gid: "192.168.100.11", two: true, iwarp: true}
 	t.Run("IPv4", func(t *testing.T) {
 		inWiredLab(t, s, 20*time.Minute, func(l *wiredLab) {

@@ -324,7 +324,6 @@ func siwSizes(most int) (sizes []int) {
 // TestLongAFunctionAndSIWExchangeAllSizes: a function and siw send each other messages of all sizes by SEND, WRITE and READ, over
 // connections that either end made, and no byte is wrong.
 func TestLongAFunctionAndSIWExchangeAllSizes(t *testing.T) {
-	t.Parallel()
 	for name, s := range map[string]linuxSetting{
 		"IPv4":                   {gid: "192.168.100.11"},
 		"IPv6, no checksums":     {gid: "fd00:100::11", noCRC: true},
@@ -496,7 +495,6 @@ func (l *siwLab) rpingEnded() {
 // that cannot be served, between a function and siw, in both directions. Each connection ends at both
 // ends, and what was not done yet fails or is flushed.
 func TestLongSIWEnds(t *testing.T) {
-	t.Parallel()
 	inSIWLab(t, linuxSetting{gid: "192.168.100.11"}, func(l *siwLab) {
 		l.ourProgramKilled()
 		for _, end := range []struct {
