@@ -86,12 +86,12 @@ var ills = map[string][]struct {
 	"machine":       {{func(s *seen) { s.files[0].lacks = errors.New(`uplink.bridge: bridge "br0" does not exist`) }, `bridge "br0" does not exist`}},
 	"equal": {
 		{func(s *seen) { s.files[1].cfg.CM.Name = "1" }, "cm.name 1 is already used by nic1.yaml"},
-		{func(s *seen) { s.files[1].cfg.Uplink.Address = s.files[0].cfg.Uplink.Address }, "uplink.address 10.0.0.1 is that of"},
+		{func(s *seen) { s.files[1].cfg.Uplink.Address = s.files[0].cfg.Uplink.Address }, "uplink.address 10.0.0.1 is already used by"},
 		{func(s *seen) {
 			for _, f := range s.files {
 				f.cfg.Uplink.Type, f.cfg.Uplink.Listen = config.UplinkUDP, netip.MustParseAddrPort("192.0.2.1:1000")
 			}
-		}, "uplink.listen 192.0.2.1:1000 is that of"},
+		}, "uplink.listen 192.0.2.1:1000 is already used by"},
 		{func(s *seen) { s.files[1].cfg.Control = "/run/1.sock" }, "control /run/1.sock"},
 		{func(s *seen) {
 			s.files[1].cfg.Metrics.Listen = s.files[0].cfg.CM.Listen
