@@ -115,10 +115,10 @@ func TestLoadRefusesBadFilesWithARemedy(t *testing.T) {
 			cp(in(d, "host-1.pem"), in(d, "host-2.pem"))
 			cp(in(d, "host-1.key"), in(d, "host-2.key"))
 		}},
-		{"are no pair of certificate and key: copy both", "1", func(d string) { cp(in(d, "host-1.key"), in(d, "host-2.key")) }},
+		{"are not a pair of certificate and key: copy both", "1", func(d string) { cp(in(d, "host-1.key"), in(d, "host-2.key")) }},
 		{"of another authority: copy ca.pem, host-1.pem and host-1.key from one folder", "1", func(d string) { cp(in(d, "ca.pem"), in(other, "ca.pem")) }},
 		{"no certificate in it", "1", func(d string) { _ = os.WriteFile(in(d, "ca.pem"), []byte("x"), 0o600) }},
-		{"are no pair of certificate and key: copy both", "1", func(d string) { _ = os.WriteFile(in(d, "host-1.pem"), []byte("x"), 0o600) }},
+		{"are not a pair of certificate and key: copy both", "1", func(d string) { _ = os.WriteFile(in(d, "host-1.pem"), []byte("x"), 0o600) }},
 	} {
 		d := t.TempDir()
 		if err := os.CopyFS(d, os.DirFS(dir)); err != nil {

@@ -196,7 +196,7 @@ func TestAHostJoinsByATokenOnce(t *testing.T) {
 		}
 		return nil
 	})
-	w.fails("the token's life ended", "join", "--token", file, "--dir", filepath.Join(dir, "b"))
+	w.fails("the token expired on", "join", "--token", file, "--dir", filepath.Join(dir, "b"))
 	// A host whose clock is behind is told by etcd.
 	var id2 string
 	w.change(file, func(t *token) { t.Ends, id2 = time.Now().Add(time.Hour), t.ID })
@@ -215,7 +215,7 @@ func TestAHostJoinsByATokenOnce(t *testing.T) {
 	w.must("grant", "b", "--token", file)
 	w.change(file, func(t *token) { t.Name = "a" })
 	w.fails("was not made by the holder of the token", "join", "--token", file, "--dir", filepath.Join(dir, "b"))
-	for _, want := range []string{"a: signed a certificate\n", "; get another token (vnic fleet grant a) (1 refused so far)\n", "made by who has the token (3 refused so far)\n"} {
+	for _, want := range []string{"a: signed a certificate\n", "; get another token (vnic fleet grant a) (1 refused so far)\n", "made by the holder of the token (3 refused so far)\n"} {
 		vnictest.Eventually(t, "a word", func() error {
 			if text := said.String(); !strings.Contains(text, want) {
 				return fmt.Errorf("no %q in %s", want, text)

@@ -70,7 +70,7 @@ func TestCheckFindsWhatTheMachineLacks(t *testing.T) {
 		"functions: [{pf: 0, limits: {qp: 0}}]":                 "functions[0].limits.qp: 0 is out of range; use 1 to 65534",
 		"credits: {connection: {data_buffer_tx: 32}}":           "credits.connection.data_buffer_tx: 32 is less",
 		"functions: [{pf: 0, tenant: 1, address: 10.1.0.1}, {pf: 1, tenant: 1, address: 10.1.0.2, guarantee: {request_packet_tx: 1024}}]\ncredits: {host: {request_packet_tx: 1024}}": "guarantees leave 0 of 1024 to a function that has none; a packet needs 1",
-		"cm: {listen: '127.0.0.1:1', identity: x}\npeers: [{host: 2, underlay: 10.0.0.2, cm: '127.0.0.1:2', identity: lab, tenants: [1]}]":                                            `peers[0].identity: "lab" is no identity; write the URI in the peer's certificate, as vnic://lab/host/2`,
+		"cm: {listen: '127.0.0.1:1', identity: x}\npeers: [{host: 2, underlay: 10.0.0.2, cm: '127.0.0.1:2', identity: lab, tenants: [1]}]":                                            `peers[0].identity: "lab" is not an identity; write the URI in the peer's certificate, as vnic://lab/host/2`,
 		"cm: {listen: '127.0.0.1:1', identity: x}\npeers: [{name: b, underlay: 10.0.0.2, cm: '127.0.0.1:2', identity: 'vnic://lab/host/c', tenants: [1]}]":                            `is the identity of NIC c, but the peer is b`,
 	} {
 		if err := os.WriteFile(file, []byte("nic: {host: 1}\nuplink: {name: up, address: 10.0.0.1/24}\n"+text+"\n"), 0o644); err != nil {

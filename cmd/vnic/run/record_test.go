@@ -335,7 +335,7 @@ func TestARecordingWithoutABeginningIsListedByTheCommand(t *testing.T) {
 
 // TestReplayRefusesWhatIsNoRecording in one line.
 func TestReplayRefusesWhatIsNoRecording(t *testing.T) {
-	if out, errs, code := vnictest.Run(t, "replay", "record_test.go"); code != 1 || out != "" || !strings.Contains(errs, "no recording") || strings.Count(errs, "\n") != 1 {
+	if out, errs, code := vnictest.Run(t, "replay", "record_test.go"); code != 1 || out != "" || !strings.Contains(errs, "not a recording") || strings.Count(errs, "\n") != 1 {
 		t.Errorf("exit status %d\n%s%s", code, out, errs)
 	}
 }
