@@ -143,7 +143,7 @@ func TestNotedWhenInForce(t *testing.T) {
 	if err := change("8"); !errors.Is(err, inbox.ErrStopped) || string(kept.b) != before {
 		t.Errorf("stopped: %v, kept %q", err, kept.b)
 	}
-	if said := log.String(); strings.Count(said, "is lost when the NIC starts again") != 1 || !strings.Contains(said, "the disk is full") {
+	if said := log.String(); strings.Count(said, "are lost when the NIC restarts") != 1 || !strings.Contains(said, "the disk is full") {
 		t.Errorf("warned of what is not kept: %q", said)
 	}
 }

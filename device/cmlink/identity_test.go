@@ -248,7 +248,7 @@ func TestRefusalsSayWhatHelps(t *testing.T) {
 		{fmt.Errorf("%w: vnic://lab/host/9 is not a peer of this NIC", ErrIdentity), "compare peers[] here"},
 		{fmt.Errorf("not accepted by host 2: %w", &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}), "its log says why"},
 		{errDisplaced, "firewall"},
-		{io.EOF, "no vnic NIC"},
+		{io.EOF, "not a vnic NIC"},
 	} {
 		if got := remedyFor(c.err); !strings.Contains(got, c.want) {
 			t.Errorf("%v: %s", c.err, got)

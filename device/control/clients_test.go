@@ -352,7 +352,7 @@ func TestAPathIsFreeIfNobodyAnswersThere(t *testing.T) {
 	if err := vacate(filepath.Join(dir, strings.Repeat("x", 300))); err == nil {
 		t.Error("a path that cannot be is free")
 	}
-	if err := vacate(dir); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if err := vacate(dir); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("a folder: %v", err)
 	}
 }

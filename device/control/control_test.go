@@ -328,7 +328,7 @@ func TestEachRequestGetsItsStatusCode(t *testing.T) {
 		{"GET", "/v1/functions", 200, "[]"},
 		{"GET", "/v1/connections", 200, "[]"},
 		{"GET", "/v1/nothing", 404, "/v1/counters"},
-		{"GET", "/", 404, "not known"},
+		{"GET", "/", 404, "unknown path"},
 		{"POST", "/v1/nic", 405, "only GET"},
 		{"DELETE", "/v1/counters", 405, "only GET"},
 		{"GET", "/v1/keys/rotate", 405, "only POST"},
@@ -381,7 +381,7 @@ func TestAServerRefusesABadSocketPath(t *testing.T) {
 	if err := os.WriteFile(file, []byte("keep"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := serveAt(file, sample()); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := serveAt(file, sample()); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("on a file: %v", err)
 	}
 	if b, _ := os.ReadFile(file); string(b) != "keep" {

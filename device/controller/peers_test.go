@@ -98,7 +98,7 @@ func TestABadChangeOfPeersChangesNothing(t *testing.T) {
 		{control.PeerChange{Action: "set"}, "the peer's name is missing"},
 		{with(func(c *control.PeerChange) { c.Underlay = text("x") }), `peer 3: underlay: "x" is not an IPv4 or IPv6 address; write it as 10.0.0.2`},
 		{with(func(c *control.PeerChange) { c.Underlay = nil }), "peer 3.underlay: missing"},
-		{with(func(c *control.PeerChange) { c.Underlay = text("10.99.0.2") }), "10.99.0.2 is already peer 2"},
+		{with(func(c *control.PeerChange) { c.Underlay = text("10.99.0.2") }), "10.99.0.2 is already used by peer 2"},
 		{with(func(c *control.PeerChange) { c.CM = text("127.0.0.1") }), `peer 3: cm "127.0.0.1": write its cm.listen`},
 		{with(func(c *control.PeerChange) { c.Identity = text("vnic://test/host/4") }), `peer 3.identity: "vnic://test/host/4" is the identity of NIC 4, but the peer is 3`},
 		{with(func(c *control.PeerChange) { c.Tenants = &[]uint32{} }), "peer 3.tenants: missing"},

@@ -192,7 +192,7 @@ func TestListenersThatCannotListenSayWhy(t *testing.T) {
 		s.Listen(7, port)
 	}
 	w.until("reasons", func() bool { return len(s.refuse) == 3 })
-	for port, want := range map[uint16]string{0: "no port", 5000: "already", 5002: "2 ports, as many as it may"} {
+	for port, want := range map[uint16]string{0: "not a port", 5000: "already", 5002: "2 ports, as many as it may"} {
 		if !strings.Contains(s.refuse[port], want) {
 			t.Errorf("%d: %q", port, s.refuse[port])
 		}
