@@ -204,7 +204,7 @@ func TestRefusedClientsHearTheReason(t *testing.T) {
 		{"no descriptors", preambleOf(1, one), nil, "0 descriptors"},
 		{"more descriptors", preambleOf(1, one), []int{sealed, sealed}, "2 descriptors"},
 		{"no seal", preambleOf(1, one), []int{unsealed}, "F_SEAL_SHRINK"},
-		{"no memfd", preambleOf(1, one), []int{int(plain.Fd())}, "no memfd"},
+		{"not a memfd", preambleOf(1, one), []int{int(plain.Fd())}, "not a memfd"},
 		{"not writable", preambleOf(1, one), []int{readonly}, "mmap"},
 		{"empty", preambleOf(1, clientRegion{0, 0, 0}), []int{sealed}, "no bytes"},
 		{"huge", preambleOf(1, clientRegion{0, 1 << 41, 0}), []int{sealed}, "bytes"},

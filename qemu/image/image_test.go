@@ -173,7 +173,7 @@ func TestOpenKernelRefuses(t *testing.T) {
 	if err := os.WriteFile(image, make([]byte, 1024), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenKernel(dir); err == nil || !strings.Contains(err.Error(), "no bootable") {
+	if _, err := OpenKernel(dir); err == nil || !strings.Contains(err.Error(), "not a bootable") {
 		t.Errorf("%v", err)
 	}
 	if err := os.WriteFile(image, append(make([]byte, 0x202), "HdrS"...), 0o600); err != nil {
