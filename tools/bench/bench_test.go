@@ -161,7 +161,7 @@ func TestTheMedianIsTheMiddleValue(t *testing.T) {
 }
 
 func TestOnlyKnownRoomsAreSelected(t *testing.T) {
-	if _, err := selectRooms("falcon,kitchen"); err == nil || !strings.Contains(err.Error(), "falcon, tunnel, uplink, ports, rdma, roce, iwarp, driver, record, credits, fleet, guest and all") {
+	if _, err := selectRooms("falcon,kitchen"); err == nil || !strings.Contains(err.Error(), "use all, or one or more of falcon, tunnel, uplink, ports, rdma, roce, iwarp, driver, record, credits, fleet, guest") {
 		t.Errorf("%v", err)
 	}
 	if r := rooms(t, "rdma, falcon"); len(r) != 2 || r[0].name != "rdma" {
@@ -245,7 +245,7 @@ func TestARunWritesMetricsAndReportsFailures(t *testing.T) {
 		t.Errorf("a failing benchmark: %v", err)
 	}
 	for why, args := range map[string][]string{
-		"-root": {"-root", t.TempDir()}, "only flags": {"falcon"}, "there are": {"-rooms", "x"}, "not defined": {"-x"},
+		"-root": {"-root", t.TempDir()}, "only flags": {"falcon"}, "use all, or": {"-rooms", "x"}, "not defined": {"-x"},
 	} {
 		if err := run(t.Context(), args, "", &out, &errs); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("want an error with %q, got %v", why, err)
