@@ -262,7 +262,7 @@ func BenchmarkRoCELinux(b *testing.B) {
 }
 
 // BenchmarkIWARPLinux compares programs between the driver in one guest and siw in the other with programs
-// between siw in both, which never have checksums: with checksums, and without.
+// between siw in both, which never have checksums: one way, the other and both at once, with checksums and without.
 func BenchmarkIWARPLinux(b *testing.B) {
 	for b.Loop() {
 		for how, noCRC := range map[string]bool{"": false, "nocrc_": true} {
@@ -279,6 +279,9 @@ func BenchmarkIWARPLinux(b *testing.B) {
 				measureStock(b, []stockMetric{
 					{"iwarp/from_siw_" + how + "write64k_mbs", "ib_write_bw -s 65536 -n 500", averageMBs, 1},
 				}, stockWay{"", ends[1], ends[0]}, stockWay{"@siw", siw[1], siw[0]})
+				measureStock(b, []stockMetric{
+					{"iwarp/both_siw_" + how + "write64k_mbs", "ib_write_bw -b -s 65536 -n 500", averageMBs, 1},
+				}, stockWay{"", ends[0], ends[1]}, stockWay{"@siw", siw[0], siw[1]})
 				if l.counters(b, 1)["iwarp.sent"] == before["iwarp.sent"] {
 					b.Error("nothing was sent by iWARP")
 				}
