@@ -219,11 +219,12 @@ func watchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "watch", Short: "print what changes; with --sign, sign the certificates of hosts that join and renew",
 		Long: `Prints each change of the fleet, until it is stopped: the revision, the key under the
-fleet's prefix, and its value, or gone. With --sign it also signs the certificates of
-hosts that join by a token, and renews those of hosts that are in, and prints for whom;
-requests that it refuses are printed with the reason, and counted. It needs ca.key for
-that; without anybody who signs, hosts cannot join, and those that are
-in go on until their certificates end.`,
+fleet's prefix, and its value, or gone.
+
+With --sign it also signs the certificates of hosts that join by a token, renews those of
+hosts that are in, and prints for whom. Requests that it refuses are printed with the
+reason, and counted. It needs ca.key for that. While nobody signs, hosts cannot join, and
+those that are in go on until their certificates end.`,
 		Args: cli.Arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			user := userOperator

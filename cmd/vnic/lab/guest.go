@@ -230,17 +230,60 @@ func (m *machine) until(ctx context.Context, d *daemon, ready func(context.Conte
 
 // setNames gives a guest its name and the names of its tenant's machines.
 func (p *plan) setNames(ctx context.Context, m *machine) error {
+	_, err := m.ask(ctx, p.names(m.Number), "/bin/sh", "-c", `cat > /etc/hosts && echo "$0" > /proc/sys/kernel/hostname`, m.Name)
+	return err
+}
+
+// addressTime is how long vnic lab up waits for the address of a guest that answers. A guest's interfaces
+// ask for theirs, one after the other, when the agent answers already.
+const addressTime = 30 * time.Second
+
+// waitForAddress waits until a guest has its address, and reports whether it has. It gets an IPv4 address by
+// DHCP, and an IPv6 address from here: NICs have no DHCPv6. A guest without is of use, too: to somebody who
+// looks for the fault in its driver.
+func (m *machine) waitForAddress(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, addressTime)
+	defer cancel()
+	for {
+		var err error
+		if m.Address.Is6() {
+			_, err = m.ask(ctx, "", "/bin/sh", "-c", setAddress6, m.Prefix())
+		}
+		has := ""
+		if err == nil {
+			has, err = m.ask(ctx, "", "ip", "-o", "address", "show", "to", m.Address.String())
+		}
+		if err == nil && has != "" {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// setAddress6 gives a guest's Ethernet interface the address $0. Interfaces that have no device, as lo, are not
+// the NIC's.
+const setAddress6 = `for path in /sys/class/net/*/device; do
+	path=${path%/device}
+	exec ip address replace "$0" dev "${path##*/}" nodad
+done`
+
+// ask runs a command in a guest, and returns what it prints.
+func (m *machine) ask(ctx context.Context, input string, argv ...string) (string, error) {
 	c, err := agent.Dial(ctx, m.File(".vsock"), agent.Port)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer c.Close()
 	var said bytes.Buffer
-	status, err := agent.Run(c, []string{"/bin/sh", "-c", `cat > /etc/hosts && echo "$0" > /proc/sys/kernel/hostname`, m.Name}, strings.NewReader(p.names(m.Number)), &said, &said)
+	status, err := agent.Run(c, argv, strings.NewReader(input), &said, &said)
 	if err == nil && status != 0 {
 		err = fmt.Errorf("guest %s: %s", m.Name, said.String())
 	}
-	return err
+	return said.String(), err
 }
 
 // qemus returns the processes of the guest with a name in a host's namespace; "": of all of the lab.
@@ -293,6 +336,9 @@ func (b *builder) guests(ctx context.Context) error {
 			b.out.now("guests: %d of %d are up", n, len(booted))
 			if err := b.waitUntilUp(ctx, m, d); err != nil {
 				return err
+			}
+			if !m.waitForAddress(ctx) {
+				b.out.step("guest %s: it has no address %s; %s may tell why", m.Name, m.Address, m.File(".log"))
 			}
 			if err := m.runExec(ctx); err != nil {
 				return err

@@ -66,8 +66,13 @@ func TestInsideGuests(t *testing.T) {
 	inside(t)
 	module, kernel := debianModule(t, "dummy")
 	path := file(t, strings.Replace(guests, "KERNEL", kernel, 1))
-	vnictest.RequireIn(t, vnic(t, "lab", "up", path), "guests: 2 started", "vnic lab shell m1", "ip netns exec guests.m3 bash")
-	said := vnic(t, "lab", "validate")
+	said := vnic(t, "lab", "up", path)
+	vnictest.RequireIn(t, said, "guests: 2 started", "vnic lab shell m1", "ip netns exec guests.m3 bash")
+	if strings.Contains(said, "no address") {
+		t.Error(said)
+	}
+	vnictest.RequireIn(t, vnic(t, "lab", "exec", "m2", "ip", "-br", "-4", "address"), "192.168.100.2/24")
+	said = vnic(t, "lab", "validate")
 	if strings.Count(said, "PASS") != 6 {
 		t.Error(said)
 	}
@@ -169,8 +174,8 @@ const (
 	diskVariable = "VNIC_LAB_TEST_DISK"
 )
 
-// TestLongAPCIFunctionInALab: a guest whose function is a PCI device, by vfio-user, has plain IP, a
-// shell and a console, and starts again after a crash.
+// TestLongAPCIFunctionInALab: a guest whose function is a PCI device, by vfio-user, has plain IP, an IPv6
+// address here, a shell and a console, and starts again after a crash.
 func TestLongAPCIFunctionInALab(t *testing.T) {
 	vnictest.RequireGuests(t)
 	t.Setenv(qemuVariable, vnictest.NewQEMU(t, t.Context()))
@@ -182,6 +187,7 @@ func TestInsideAPCIFunctionInALab(t *testing.T) {
 	path := file(t, `
 name: pci
 hosts: {a: {}, b: {}}
+tenants: {six: {subnet: "fd00:6::/64"}}
 machines:
   p: {host: a, guest: {function: vfio-user, qemu: `+os.Getenv(qemuVariable)+`}}
   m: {host: b}
@@ -189,6 +195,7 @@ validate:
   - {run: [m, ping, -c1, -W2, p], wait: 2m}
 `)
 	vnictest.RequireIn(t, vnic(t, "lab", "up", path), "guests: 1 started", "vnic lab shell p")
+	vnictest.RequireIn(t, vnic(t, "lab", "exec", "p", "ip", "-br", "-6", "address"), "fd00:6::1/64")
 	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS")
 	vnictest.RequireIn(t, vnic(t, "lab", "exec", "p", "vnic", "guest", "info", "--device", "pci://"), "pf0.vf1", "pci-msix")
 	console, err := net.Dial("unix", "/run/vnic/lab/pci/p.console")

@@ -157,6 +157,7 @@ func (w *watcher) booted(ctx context.Context) {
 			}
 			m := p.machine(w.m.Name)
 			if p.setNames(ctx, m) == nil {
+				m.waitForAddress(ctx)
 				_ = m.runExec(ctx)
 				return
 			}

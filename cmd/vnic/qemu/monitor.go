@@ -84,11 +84,11 @@ func printGuest(w io.Writer, s *qemu.Status, asJSON bool) error {
 func plugCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plug -c FILE --guest CID FUNCTION...", Short: "add the window and the port of more functions to a running guest",
-		Long: `Plugs the window (where the guest's attachment has windows), or the function itself
-(vfio-user), and the Ethernet port
-(where it is bridged or of type vhost-user) of functions that the configuration gives to the guest into
-free root ports of its QEMU. The vsock device, the memory and the machine cannot
-change while the guest runs.`,
+		Long: `Plugs devices of functions that the configuration gives to the guest into free root
+ports of its QEMU: of each function the window, if the guest's attachment has windows,
+or the function itself (vfio-user), and its Ethernet port, if that is bridged or of type
+vhost-user. The vsock device, the memory and the machine cannot change while the guest
+runs.`,
 		Example: "  vnic qemu plug -c nic.yaml --guest 1001 pf0.vf2",
 		Args:    cli.Arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {

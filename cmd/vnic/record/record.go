@@ -127,11 +127,11 @@ func saveCommand() *cobra.Command {
 		Use:   "save [FILE]",
 		Short: "save what the recorder has in a new file, for vnic replay",
 		Long: `Saves what the recorder of the NIC (nic.recorder) has in a new file with mode 0600,
-which is vnic-TIME.rec unless it is named. The recorder goes on. If all that
-the NIC took from outside since it started has room in nic.recorder.size, vnic
-replay FILE runs it again. Otherwise the file has no beginning, and vnic replay
-FILE --list prints what is in it. A worker that begins (vnic upgrade) is a
-beginning.`,
+by default vnic-TIME.rec. The recorder goes on.
+
+If all that the NIC's worker took from outside since it started has room in
+nic.recorder.size, vnic replay FILE runs it again. Otherwise the file has no beginning,
+and vnic replay FILE --list prints what is in it. vnic upgrade starts a new worker.`,
 		Example: `  vnic record save
   vnic record save nic.rec`,
 		Args: cli.Arguments(0, 1),
