@@ -74,8 +74,8 @@ var goals = map[string]float64{
 	"roce/rxe_read64k_mbs@rxe":    1.5,
 	"roce/rxe_write64_lat_us@rxe": 0.7,
 
-	"iwarp/write64k_gbps":              2,
-	"iwarp/write64k_gbps_mtu9000":      6,
+	"iwarp/write64k_gbps":         2,
+	"iwarp/write64k_gbps_mtu9000": 6,
 	// siw has no checksums with itself.
 	"iwarp/siw_nocrc_write64k_mbs@siw":      1.2,
 	"iwarp/both_siw_nocrc_write64k_mbs@siw": 1.2,
