@@ -55,9 +55,9 @@ func TestRepeatedRequestsDoNotCrowdOutNewOnes(t *testing.T) {
 	}
 }
 
-// TestReadAgainBounds: a repeated READ is answered again if all packets of its answer were asked
+// TestARepeatedReadIsAnsweredWithinBounds: a repeated READ is answered again if all packets of its answer were asked
 // for before, and while not too many wait. Otherwise it is ignored, and nothing is lost.
-func TestReadAgainBounds(t *testing.T) {
+func TestARepeatedReadIsAnsweredWithinBounds(t *testing.T) {
 	const most = 16
 	w := newWorld(1, false, 1500, sim.Impairment{})
 	own := w.connect(0)

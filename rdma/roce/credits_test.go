@@ -57,9 +57,9 @@ func (c *crowded) run(want ...int) {
 
 func (c *crowded) inUse() uint32 { return c.node.InUse()[credit.ReqPktTx] }
 
-// TestCreditComesBack: the credit of requests of any size and kind is returned when they end or are
+// TestCreditComesBackWhenRequestsEnd: the credit of requests of any size and kind is returned when they end or are
 // dropped.
-func TestCreditComesBack(t *testing.T) {
+func TestCreditComesBackWhenRequestsEnd(t *testing.T) {
 	for _, dropped := range []bool{false, true} {
 		c := newCrowded(t, 1000, 1)
 		p := c.peers[0]
@@ -111,9 +111,9 @@ func TestEachWaitForCreditIsCounted(t *testing.T) {
 	p.posts(abi.OpWrite, 128)
 }
 
-// TestCreditInTurns: waiting connections get Unblocked in order, no more than the credit is enough
+// TestWaitingConnectionsGetCreditInOrder: waiting connections get Unblocked in order, no more than the credit is enough
 // for. One that does not take it leaves it to the next, and comes first when it tries again.
-func TestCreditInTurns(t *testing.T) {
+func TestWaitingConnectionsGetCreditInOrder(t *testing.T) {
 	c := newCrowded(t, 1, 4)
 	c.issue(0)
 	for i := 1; i < 4; i++ {
@@ -155,9 +155,9 @@ func TestCreditInTurns(t *testing.T) {
 	}
 }
 
-// TestForgottenWaitsNoMore: a connection that drops its requests gets no Unblocked, and no credit
+// TestAConnectionThatForgetsItsRequestsWaitsNoMore: a connection that drops its requests gets no Unblocked, and no credit
 // is reserved for it.
-func TestForgottenWaitsNoMore(t *testing.T) {
+func TestAConnectionThatForgetsItsRequestsWaitsNoMore(t *testing.T) {
 	c := newCrowded(t, 2, 2)
 	c.issue(0)
 	c.issue(0)
@@ -171,9 +171,9 @@ func TestForgottenWaitsNoMore(t *testing.T) {
 	}
 }
 
-// TestForgottenWaitsOnce: a connection that drops its requests while it waits, and has new ones,
+// TestAConnectionThatForgetsAndAsksAgainWaitsOnce: a connection that drops its requests while it waits, and has new ones,
 // waits once and gets what it needs once.
-func TestForgottenWaitsOnce(t *testing.T) {
+func TestAConnectionThatForgetsAndAsksAgainWaitsOnce(t *testing.T) {
 	c := newCrowded(t, 2, 2)
 	c.issue(0)
 	c.issue(0)

@@ -9,9 +9,9 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
-// TestRepeatedReadCounts: a READ that is repeated before its answer has begun still waits for its
+// TestARepeatedReadWaitsForItsFirstAnswer: a READ that is repeated before its answer has begun still waits for its
 // first answer. Once it was answered, a repetition does not count.
-func TestRepeatedReadCounts(t *testing.T) {
+func TestARepeatedReadWaitsForItsFirstAnswer(t *testing.T) {
 	for _, tt := range []struct{ before, repeated, want bool }{
 		{false, true, false}, {true, true, true}, {false, false, false}, {true, false, false},
 	} {

@@ -216,8 +216,8 @@ func TestAClosedPortKeepsItsCountsAndSendsNothing(t *testing.T) {
 	}
 }
 
-// TestNothingToSend: a port whose turn comes to nothing keeps no other from sending.
-func TestNothingToSend(t *testing.T) {
+// TestAPortWithNothingToSendHoldsNoOtherUp: a port whose turn comes to nothing keeps no other from sending.
+func TestAPortWithNothingToSendHoldsNoOtherUp(t *testing.T) {
 	w := newWorld(1, false, 1500, sim.Impairment{})
 	idle := &peer{world: w, t: t, now: 1e9}
 	idle.attach(&scripted{target: target{serving: true}})

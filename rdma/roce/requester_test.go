@@ -76,9 +76,9 @@ func TestOldAnswersAreNoProgress(t *testing.T) {
 	}
 }
 
-// TestAnswerOfAnotherKind: a response that is not the one to its request does not end it, nor does
+// TestAnAnswerOfAnotherKindEndsNoRequest: a response that is not the one to its request does not end it, nor does
 // one that was repeated.
-func TestAnswerOfAnotherKind(t *testing.T) {
+func TestAnAnswerOfAnotherKindEndsNoRequest(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.posts(abi.OpWrite, 10)
@@ -177,9 +177,9 @@ func TestAMalformedReadResponseFailsTheRead(t *testing.T) {
 	}
 }
 
-// TestOwnMemoryGone: a response that cannot be placed fails its request; one without data has
+// TestAResponseThatCannotBePlacedFailsItsRequest: a response that cannot be placed fails its request; one without data has
 // nothing to place.
-func TestOwnMemoryGone(t *testing.T) {
+func TestAResponseThatCannotBePlacedFailsItsRequest(t *testing.T) {
 	for _, c := range []struct {
 		op       abi.Opcode
 		n        int
@@ -205,9 +205,9 @@ func TestOwnMemoryGone(t *testing.T) {
 	}
 }
 
-// TestReadRefusedLater: a peer that has answered a part of a READ may refuse the rest. Its NAK
+// TestAReadMayBeRefusedInTheMiddle: a peer that has answered a part of a READ may refuse the rest. Its NAK
 // names the first packet that is not answered, or the request, as Linux does.
-func TestReadRefusedLater(t *testing.T) {
+func TestAReadMayBeRefusedInTheMiddle(t *testing.T) {
 	for syndrome, want := range map[ib.Syndrome]abi.WCStatus{ib.SynOperation: abi.WCRemOpErr, ib.SynAccess: abi.WCRemAccessErr} {
 		for _, psn := range []int{100, 101} {
 			e := &scripted{target: target{serving: true}}
@@ -273,9 +273,9 @@ func TestAQueuePairMayForgetItsRequestsInDone(t *testing.T) {
 	}
 }
 
-// TestPeerNotReady: after a not-ready answer one request is sent again after the time that the peer
+// TestAPeerThatIsNotReadyIsTriedAgainWhenItSays: after a not-ready answer one request is sent again after the time that the peer
 // names, not before. Those behind it follow when it has been accepted.
-func TestPeerNotReady(t *testing.T) {
+func TestAPeerThatIsNotReadyIsTriedAgainWhenItSays(t *testing.T) {
 	for _, timer := range []uint8{1, 12, 31, 0} {
 		e := &scripted{target: target{serving: true}}
 		p := newPeer(t, e)
@@ -303,8 +303,8 @@ func TestPeerNotReady(t *testing.T) {
 	}
 }
 
-// TestAnswerWhileNotReady: what is answered while the peer is not ready does not end the wait.
-func TestAnswerWhileNotReady(t *testing.T) {
+// TestALateAnswerDoesNotEndTheWaitForAPeer: what is answered while the peer is not ready does not end the wait.
+func TestALateAnswerDoesNotEndTheWaitForAPeer(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.posts(abi.OpSend, 10)
 	p.posts(abi.OpSend, 10)
@@ -321,8 +321,8 @@ func TestAnswerWhileNotReady(t *testing.T) {
 	}
 }
 
-// TestForgetWhenNotReady: a queue pair that gives up where the peer is not ready goes on at once.
-func TestForgetWhenNotReady(t *testing.T) {
+// TestAQueuePairThatGivesUpGoesOnAtOnce: a queue pair that gives up where the peer is not ready goes on at once.
+func TestAQueuePairThatGivesUpGoesOnAtOnce(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	e.onRNR = func() { p.conn.Forget() }
@@ -380,9 +380,9 @@ func TestANAKHasEverythingFromItsPSNOnSentAgain(t *testing.T) {
 	}
 }
 
-// TestDeadSendsNothing: nothing is sent after a request has failed, or after the queue pair has
+// TestNothingIsSentAfterAFailureOrADetach: nothing is sent after a request has failed, or after the queue pair has
 // detached.
-func TestDeadSendsNothing(t *testing.T) {
+func TestNothingIsSentAfterAFailureOrADetach(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.posts(abi.OpWrite, 10)
@@ -577,9 +577,9 @@ func TestManyWaitingMessagesAskForFewAnswers(t *testing.T) {
 	}
 }
 
-// TestAsksInTime: whatever requests follow each other, if sending stops, the last packet or one
+// TestNoSendingEndsWithoutAskingForAnAnswer: whatever requests follow each other, if sending stops, the last packet or one
 // before it has asked for an answer.
-func TestAsksInTime(t *testing.T) {
+func TestNoSendingEndsWithoutAskingForAnAnswer(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
 		a := newAsking(t)

@@ -43,9 +43,9 @@ func nak(psn int, syndrome ib.Syndrome) answered {
 // only returns the response to a READ that has a single packet.
 func only(psn int) answered { return answered{ib.ReadRespOnly, psn, ib.SynAck} }
 
-// TestLossIsToldOnce: the first packet after a missing one is answered with a NAK, the further ones
+// TestALossBringsOneNAK: the first packet after a missing one is answered with a NAK, the further ones
 // are not. When the missing packet has come, the next loss is answered with a NAK again.
-func TestLossIsToldOnce(t *testing.T) {
+func TestALossBringsOneNAK(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.asks(ib.WriteOnly, 101, 8)
 	p.wantAnswers("a packet too early", nak(0, ib.SynSequence))
@@ -61,8 +61,8 @@ func TestLossIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestNotAskedNotAnswered: a packet that asks for no answer gets none, but the message counts.
-func TestNotAskedNotAnswered(t *testing.T) {
+// TestAPacketThatAsksForNoAnswerGetsNone: a packet that asks for no answer gets none, but the message counts.
+func TestAPacketThatAsksForNoAnswerGetsNone(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.sends(wire.Headers{BTH: wire.BTH{Opcode: ib.SendOnly, PSN: 100}}, 8)
@@ -72,9 +72,9 @@ func TestNotAskedNotAnswered(t *testing.T) {
 	}
 }
 
-// TestRefusalIsNotReplaced: an acknowledgement that has not left is replaced by the next one, but a
+// TestARefusalIsNotReplacedByAnAcknowledgement: an acknowledgement that has not left is replaced by the next one, but a
 // NAK is not by one that is about less.
-func TestRefusalIsNotReplaced(t *testing.T) {
+func TestARefusalIsNotReplacedByAnAcknowledgement(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.asks(ib.WriteOnly, 100, 8)
 	p.asks(ib.WriteOnly, 101, 8)
@@ -134,9 +134,9 @@ func TestARefusedRequestIsRefusedAgain(t *testing.T) {
 	p.wantAnswers("taken", ack(0))
 }
 
-// TestNotServingSaysNothing: an endpoint that turns out not to serve leaves the peer without a
+// TestAnEndpointThatDoesNotServeDoesNotAnswer: an endpoint that turns out not to serve leaves the peer without a
 // word.
-func TestNotServingSaysNothing(t *testing.T) {
+func TestAnEndpointThatDoesNotServeDoesNotAnswer(t *testing.T) {
 	e := &scripted{target: target{serving: true}, verdict: transport.Verdict{Refusal: transport.NotServing}}
 	p := newPeer(t, e)
 	p.asks(ib.WriteOnly, 100, 8)
@@ -174,9 +174,9 @@ func TestAnswersCountEachMessageOnce(t *testing.T) {
 	}
 }
 
-// TestAnswersInOrder: the acknowledgement of requests after a READ waits for the READ's response,
+// TestAnAcknowledgementWaitsForTheReadBeforeIt: the acknowledgement of requests after a READ waits for the READ's response,
 // which acknowledges the requests before it.
-func TestAnswersInOrder(t *testing.T) {
+func TestAnAcknowledgementWaitsForTheReadBeforeIt(t *testing.T) {
 	e := &scripted{target: target{serving: true}, rate: func(now transport.Time) transport.Time { return now + 5000 }}
 	p := newPeer(t, e)
 	p.asks(ib.WriteOnly, 100, 8)
@@ -190,9 +190,9 @@ func TestAnswersInOrder(t *testing.T) {
 	p.wantAnswers("in time", only(1), ack(2))
 }
 
-// TestRateOfAnswers: a READ is answered when the function's rate lets it, and counted if that is
+// TestAReadIsAnsweredWhenTheRateAllows: a READ is answered when the function's rate lets it, and counted if that is
 // later.
-func TestRateOfAnswers(t *testing.T) {
+func TestAReadIsAnsweredWhenTheRateAllows(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.asks(ib.ReadRequest, 100, 8)
@@ -249,8 +249,8 @@ func TestARefusalReachesPeerAndQueuePair(t *testing.T) {
 	}
 }
 
-// TestMemoryGoneLater: a READ whose memory goes away while it is answered is refused from there on.
-func TestMemoryGoneLater(t *testing.T) {
+// TestAReadWhoseMemoryGoesIsRefusedFromThereOn: a READ whose memory goes away while it is answered is refused from there on.
+func TestAReadWhoseMemoryGoesIsRefusedFromThereOn(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e)
 	p.asks(ib.ReadRequest, 100, 600)
@@ -273,9 +273,9 @@ func TestZeroBytesOfMemory(t *testing.T) {
 	p.wantAnswers("nothing", only(0))
 }
 
-// TestAtomicOfPSN0: an atomic that was never carried out is not answered, though its PSN, 0, is
+// TestAnAtomicThatWasNotCarriedOutIsNotAnswered: an atomic that was never carried out is not answered, though its PSN, 0, is
 // also that of an empty place for a result.
-func TestAtomicOfPSN0(t *testing.T) {
+func TestAnAtomicThatWasNotCarriedOutIsNotAnswered(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}}, func(x *transport.Terms) { x.PSN = 2 })
 	p.asks(ib.FetchAdd, 2, 8)
 	p.allSent()

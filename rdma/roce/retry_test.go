@@ -101,9 +101,9 @@ func TestAnUnansweredPacketIsRetriedOnSchedule(t *testing.T) {
 	}
 }
 
-// TestPatienceBeginsWithTheFirst: the time without an answer counts from the first packet in
+// TestTheTimeWithoutAnAnswerCountsFromTheFirstPacket: the time without an answer counts from the first packet in
 // flight, whatever is sent after it, and starts again with every answer.
-func TestPatienceBeginsWithTheFirst(t *testing.T) {
+func TestTheTimeWithoutAnAnswerCountsFromTheFirstPacket(t *testing.T) {
 	e := &scripted{target: target{serving: true}}
 	p := newPeer(t, e, func(x *transport.Terms) { x.Sending.Timeout, x.Sending.RetryCount = 12, 1 })
 	const patience = 2 * 4 * 4096 << 12
@@ -130,9 +130,9 @@ func TestPatienceBeginsWithTheFirst(t *testing.T) {
 	}
 }
 
-// TestLastWordNotReady: if the peer's last answer was not-ready when the attempts end, the request
+// TestARequestFailsWithThePeersLastAnswer: if the peer's last answer was not-ready when the attempts end, the request
 // fails with that status.
-func TestLastWordNotReady(t *testing.T) {
+func TestARequestFailsWithThePeersLastAnswer(t *testing.T) {
 	for answered, want := range map[bool]abi.WCStatus{false: abi.WCRNRRetryExcErr, true: abi.WCRetryExcErr} {
 		e := &scripted{target: target{serving: true}}
 		p := newPeer(t, e)
@@ -195,8 +195,8 @@ func TestWindowIsFull(t *testing.T) {
 	}
 }
 
-// TestResponsesAfterRewind: answers that come after a rewind do not enlarge the window.
-func TestResponsesAfterRewind(t *testing.T) {
+// TestAnswersAfterARewindDoNotEnlargeTheWindow: answers that come after a rewind do not enlarge the window.
+func TestAnswersAfterARewindDoNotEnlargeTheWindow(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	p.posts(abi.OpRead, 4*segment)
 	for range 100 {
@@ -245,9 +245,9 @@ func TestALongReadIsAskedForInParts(t *testing.T) {
 	}
 }
 
-// TestRequestsUnderWay: how many requests a connection takes, that a READ that has begun may grow
+// TestAConnectionTakesOnlySoManyRequests: how many requests a connection takes, that a READ that has begun may grow
 // where there is no room for another, and that READs have a limit of their own.
-func TestRequestsUnderWay(t *testing.T) {
+func TestAConnectionTakesOnlySoManyRequests(t *testing.T) {
 	p := newPeer(t, &scripted{target: target{serving: true}})
 	for range 255 {
 		p.posts(abi.OpWrite, 8)
