@@ -234,38 +234,37 @@ func (p *plan) setNames(ctx context.Context, m *machine) error {
 	return err
 }
 
-// addressTime is how long vnic lab up waits for the address of a guest that answers. A guest's interfaces
-// ask for theirs, one after the other, when the agent answers already.
+// addressTime is how long vnic lab up waits for the address of a guest whose agent answers, which it does before
+// the guest's interfaces have asked for theirs.
 const addressTime = 30 * time.Second
 
-// waitForAddress waits until a guest has its address, and reports whether it has. It gets an IPv4 address by
-// DHCP, and an IPv6 address from here: NICs have no DHCPv6. A guest without is of use, too: to somebody who
-// looks for the fault in its driver.
+// waitForAddress waits until a guest has its address, and reports whether it has. A guest without an address is
+// of use to somebody who looks for the fault in its driver.
 func (m *machine) waitForAddress(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, addressTime)
 	defer cancel()
-	for {
-		var err error
-		if m.Address.Is6() {
-			_, err = m.ask(ctx, "", "/bin/sh", "-c", setAddress6, m.Prefix())
-		}
-		has := ""
-		if err == nil {
-			has, err = m.ask(ctx, "", "ip", "-o", "address", "show", "to", m.Address.String())
-		}
-		if err == nil && has != "" {
-			return true
-		}
+	for !m.hasAddress(ctx) {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+	return true
 }
 
-// setAddress6 gives a guest's Ethernet interface the address $0. Interfaces that have no device, as lo, are not
-// the NIC's.
+// hasAddress reports whether a guest has its address: an IPv4 address is assigned by DHCP, an IPv6 address here,
+// since NICs have no DHCPv6.
+func (m *machine) hasAddress(ctx context.Context) bool {
+	if m.Address.Is6() {
+		_, err := m.ask(ctx, "", "/bin/sh", "-c", setAddress6, m.Prefix())
+		return err == nil
+	}
+	said, err := m.ask(ctx, "", "ip", "-o", "address", "show", "to", m.Address.String())
+	return err == nil && said != ""
+}
+
+// setAddress6 gives a guest's Ethernet interface, the only one that has a device, the address $0.
 const setAddress6 = `for path in /sys/class/net/*/device; do
 	path=${path%/device}
 	exec ip address replace "$0" dev "${path##*/}" nodad
@@ -278,6 +277,8 @@ func (m *machine) ask(ctx context.Context, input string, argv ...string) (string
 		return "", err
 	}
 	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.Close() }) // a guest may stop in the middle
+	defer stop()
 	var said bytes.Buffer
 	status, err := agent.Run(c, argv, strings.NewReader(input), &said, &said)
 	if err == nil && status != 0 {
@@ -338,7 +339,7 @@ func (b *builder) guests(ctx context.Context) error {
 				return err
 			}
 			if !m.waitForAddress(ctx) {
-				b.out.step("guest %s: it has no address %s; %s may tell why", m.Name, m.Address, m.File(".log"))
+				b.out.step("guest %s: no address %s; see %s", m.Name, m.Address, m.File(".log"))
 			}
 			if err := m.runExec(ctx); err != nil {
 				return err
