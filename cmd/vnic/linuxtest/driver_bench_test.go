@@ -97,7 +97,7 @@ type stockMetric struct {
 
 // stockWay is a pair of devices, the client's and the server's.
 type stockWay struct {
-	suffix         string // of the metric
+	suffix         string // of the metric; not empty: neither is a device of vnic
 	client, server verbsDevice
 }
 
@@ -121,7 +121,7 @@ func measureStock(b *testing.B, metrics []stockMetric, ways ...stockWay) {
 // measure runs one of perftest's programs.
 func (w stockWay) measure(b *testing.B, m stockMetric) float64 {
 	b.Helper()
-	l := driverLab{guests: [2]*shell{w.client.guest, w.server.guest}}
+	l := driverLab{guests: [2]*shell{w.client.guest, w.server.guest}, foreign: w.suffix != ""}
 	for range clockTries {
 		said := l.pair(b, m.program+w.server.words(), m.program+w.client.words()+" "+w.server.addr)
 		if !strings.Contains(said, noClock) {

@@ -37,9 +37,10 @@ const loadDriver = "insmod /root/vnic.ko && echo 1af4 1110 >/sys/bus/pci/drivers
 // driverLab has two hosts whose guests have the Linux driver and a shell.
 type driverLab struct {
 	*vnictest.Lab
-	guests [2]*shell
-	vms    [2]*qemu.Process
-	lossy  bool // packets between them are lost
+	guests  [2]*shell
+	vms     [2]*qemu.Process
+	lossy   bool // packets between them are lost
+	foreign bool // their devices are not vnic's
 }
 
 // driverExtras lists what a test needs in its guests besides driverPackages and driverModules.

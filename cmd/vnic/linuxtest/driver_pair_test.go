@@ -34,14 +34,17 @@ func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\
 // for the other's last message is lost, nobody sends another: the other program gives up (status
 // 12), or waits for ever over Soft-RoCE, for which a retry count of 7 means no end. So where
 // packets are lost, a pair is run up to three times if one program succeeded and the other ended
-// like this, or if Soft-RoCE stopped the client.
+// like this, or if Soft-RoCE stopped the client. A pair that uses none of vnic's devices is run up
+// to three times if it fails in any way: siw, for one, fails the client's last message (status 2) if
+// the server closes first, which happens on a busy machine.
 func (l *driverLab) pair(t testing.TB, server, client string) string {
 	t.Helper()
 	for tries := 1; ; tries++ {
 		said, status := l.served(t, server, client)
 		clientLacks := unanswered(strconv.Itoa(status), said)
 		stopped := status == hung && sendsAlone(client)
-		if status != 0 && !stopped && (!l.lossy || !clientLacks) {
+		again := l.foreign && tries < 3
+		if status != 0 && !stopped && !again && (!l.lossy || !clientLacks) {
 			t.Fatalf("%s: exit status %d:\n%s\n%s", client, status, said, l.evidence(t))
 		}
 		rc := l.serverStatus()
@@ -50,7 +53,7 @@ func (l *driverLab) pair(t testing.TB, server, client string) string {
 		}
 		served, _ := l.guests[1].run("cat /tmp/server")
 		oneLacks := status == 0 && unanswered(rc, served) || rc == "0" && clientLacks
-		if !stopped && (!l.lossy || !oneLacks) || tries == 3 {
+		if !stopped && !again && (!l.lossy || !oneLacks) || tries == 3 {
 			t.Fatalf("%s: exit status %s, of the client %d\nclient:\n%s\n%s", server, rc, status, said, l.evidence(t))
 		}
 		t.Logf("%s: exit status %s, of the client %d, once more:\n%s\nclient:\n%s", server, rc, status, served, said)
