@@ -46,15 +46,15 @@ func (s *sender) transmit(now falcon.Time) bool {
 	if !s.uplink.sendOwn(now) {
 		return false
 	}
-	burst, plain, more := txBurst, txPlain, false
+	burst, bursts, plain, more := txBurst, txBursts, txPlain, false
 	if s.host.Reserved(credit.ReqPktTx) {
-		burst, plain = txShort, txShort
+		burst, bursts, plain = txShort, 1, txShort
 	}
 	s.portsFirst = !s.portsFirst
 	if s.portsFirst {
 		more = s.plain.transmit(now, plain)
 	}
-	more = s.transmitFalcon(now, burst) || more
+	more = s.transmitFalcon(now, burst, bursts) || more
 	more = s.networks.transmit(now, s.plain, burst) || more
 	if !s.portsFirst {
 		more = s.plain.transmit(now, plain) || more
@@ -62,10 +62,17 @@ func (s *sender) transmit(now falcon.Time) bool {
 	return more
 }
 
-// transmitFalcon sends packets of the transport, as long as another one like the last fits the burst: one
-// packet more than a superframe holds would need a system call of its own.
-func (s *sender) transmitFalcon(now falcon.Time, burst int) bool {
-	for made, bytes, last := 0, 0, 0; made < txQuantum && bytes+last <= burst; made++ {
+// transmitFalcon sends packets of the transport in bursts, each as long as another packet like the
+// last fits: one more than a superframe holds would need a system call of its own. It does not begin
+// a burst that the quantum would cut short.
+func (s *sender) transmitFalcon(now falcon.Time, burst, bursts int) bool {
+	for made, bytes, last := 0, 0, 0; made < txQuantum; made++ {
+		if bytes+last > burst {
+			if bursts--; bursts == 0 || made > txQuantum/2 {
+				break
+			}
+			bytes = 0
+		}
 		b := s.uplink.tx.Slot()
 		if b == nil {
 			return false

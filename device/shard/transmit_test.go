@@ -181,6 +181,35 @@ func TestFrameHasRoomForAnyPacket(t *testing.T) {
 	}
 }
 
+// TestAStepSendsAtMostTwoSuperframes checks that a Step sends two superframes of large packets if so many
+// wait, and not more.
+func TestAStepSendsAtMostTwoSuperframes(t *testing.T) {
+	f := newBusyFlood(t, 1, func(c *config.Config) { together(0, c) })
+	var most int // bytes
+	f.work = func(nic int, s *Shard) falcon.Time {
+		n := 0
+		for _, frame := range s.uplink.tx.Pending() {
+			n += len(frame)
+		}
+		most = max(most, n)
+		return 0
+	}
+	from, to := f.flood[0][0], f.flood[0][1]
+	const requests, large = 8, 4096 + 512 // a packet with its headers
+	for range requests {
+		from.send(abi.OpWrite, 0, 64<<10, to, 0)
+	}
+	f.run(f.now+20e6, func(int, falcon.Time) {})
+	for range requests {
+		if cqe := from.done(); cqe.Status != abi.WCSuccess {
+			t.Fatal(cqe.Status)
+		}
+	}
+	if most <= 2*(txBurst-large) || most > 2*txBurst {
+		t.Errorf("%d bytes in a Step, want two superframes of up to %d", most, txBurst)
+	}
+}
+
 // TestBusyVFsShareByWeight checks that of two VFs that keep the NIC busy each gets its share by weight, from the
 // start and after changes by the operator. When credits of the NIC are short the shares are less
 // exact, but none is left without.

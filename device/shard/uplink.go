@@ -20,7 +20,8 @@ const (
 	txSlots   = 128     // frames waiting for the uplink
 	txQuantum = 64      // packets made per Step
 	txShort   = 16_000  // bytes; in place of txBurst and txPlain while a function with an unused guarantee may come
-	txBurst   = 65_507  // bytes of sealed packets, as many as a superframe holds: it is sent while it is still in the processor's cache
+	txBurst   = 65_507  // bytes of sealed packets, as many as a superframe holds
+	txBursts  = 2       // bursts of the transport: the peer wakes less often; with more, functions' weights would not hold
 	txPlain   = 120_000 // bytes of plain IP, whose packets are smaller
 )
 
