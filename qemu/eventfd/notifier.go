@@ -113,8 +113,9 @@ func NewNotifier(events int) *Notifier {
 // Event returns the i-th event.
 func (n *Notifier) Event(i int) *Event { return &n.events[i] }
 
-// Idle reports whether no signal is due.
-func (n *Notifier) Idle() bool { return n.asleep.Load() == 1 }
+// Idle reports whether no signal is due, and none is being made by the thread. It looks at what is
+// due first, because the thread is not asleep while it makes what it has taken.
+func (n *Notifier) Idle() bool { return !n.waiting() && n.asleep.Load() == 1 }
 
 // Close makes the thread signal what is due and end. It does not wait for that, because the guest's
 // QEMU may make the last signal slow.
@@ -191,12 +192,22 @@ func (n *Notifier) work() (some bool) {
 		some = true
 	}
 	for i := range n.events {
-		if e := &n.events[i]; e.due.Load() && e.due.Swap(false) {
-			e.signal(e.to.Load())
-			some = true
+		if e := &n.events[i]; e.due.Load() {
+			if to, due := n.take(e); due {
+				e.signal(to)
+				some = true
+			}
 		}
 	}
 	return some
+}
+
+// take takes a signal that is due, and the descriptor it is for, in one step: if replace came
+// between the two, the signal would go to the later descriptor, or to none.
+func (n *Notifier) take(e *Event) (to *target, due bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return e.to.Load(), e.due.Swap(false)
 }
 
 // waiting reports whether there is anything to do.
