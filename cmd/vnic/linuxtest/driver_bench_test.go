@@ -44,6 +44,7 @@ func plainNIC(t testing.TB, i int) qemu.NIC {
 type verbsDevice struct {
 	guest           *shell
 	name, gid, addr string
+	foreign         bool // not vnic's
 }
 
 // words are perftest's words for the device. Those of a GID have a timeout of two seconds (-u 19): with
@@ -59,7 +60,7 @@ func (d verbsDevice) words() string {
 // plainDevices creates devices of a software driver, rxe or siw, on the guests' second interfaces.
 func plainDevices(guests [2]*shell, driver string) (devices [2]verbsDevice) {
 	for i, g := range guests {
-		d := verbsDevice{guest: g, name: driver + "1", addr: fmt.Sprintf("10.77.0.%d", i+1)}
+		d := verbsDevice{guest: g, name: driver + "1", addr: fmt.Sprintf("10.77.0.%d", i+1), foreign: true}
 		g.must(fmt.Sprintf("ip addr add %s/24 dev eth1; ip link set eth1 up; rdma link add %s type %s netdev eth1", d.addr, d.name, driver))
 		devices[i] = d
 	}
@@ -97,7 +98,7 @@ type stockMetric struct {
 
 // stockWay is a pair of devices, the client's and the server's.
 type stockWay struct {
-	suffix         string // of the metric; not empty: neither is a device of vnic
+	suffix         string // of the metric
 	client, server verbsDevice
 }
 
@@ -121,7 +122,7 @@ func measureStock(b *testing.B, metrics []stockMetric, ways ...stockWay) {
 // measure runs one of perftest's programs.
 func (w stockWay) measure(b *testing.B, m stockMetric) float64 {
 	b.Helper()
-	l := driverLab{guests: [2]*shell{w.client.guest, w.server.guest}, foreign: w.suffix != ""}
+	l := driverLab{guests: [2]*shell{w.client.guest, w.server.guest}, foreign: w.client.foreign && w.server.foreign}
 	for range clockTries {
 		said := l.pair(b, m.program+w.server.words(), m.program+w.client.words()+" "+w.server.addr)
 		if !strings.Contains(said, noClock) {
@@ -165,7 +166,7 @@ func BenchmarkDriver(b *testing.B) {
 		makeDriverLab(b, vnictest.Options{Windows: true}, [2]qemu.Machine{m, m}, func(l *vnictest.Lab) { l.Plain = true }, func(l *driverLab) {
 			var own [2]verbsDevice
 			for i := range own {
-				own[i] = verbsDevice{l.guests[i], l.device(i), l.gid(i), l.Hosts[i].TenantIP}
+				own[i] = verbsDevice{guest: l.guests[i], name: l.device(i), gid: l.gid(i), addr: l.Hosts[i].TenantIP}
 			}
 			rxe := plainRXE(l.guests)
 			measureStock(b, []stockMetric{
@@ -238,7 +239,7 @@ func BenchmarkRoCELinux(b *testing.B) {
 		inWiredLab(b, linuxSetting{gid: "192.168.100.11", beside: true}, 25*time.Minute, func(l *wiredLab) {
 			var ends [2]verbsDevice // vnic's, and its peer
 			for i := range ends {
-				ends[i] = verbsDevice{l.guests[i], l.dev[i], l.gid[i], l.addr[i]}
+				ends[i] = verbsDevice{guest: l.guests[i], name: l.dev[i], gid: l.gid[i], addr: l.addr[i], foreign: i == 1}
 			}
 			rxe := plainRXE(l.guests)
 			alone := stockWay{"@rxe", rxe[0], rxe[1]}
@@ -269,7 +270,7 @@ func BenchmarkIWARPLinux(b *testing.B) {
 			inWiredLab(b, linuxSetting{gid: "192.168.100.11", beside: true, iwarp: true, noCRC: noCRC}, 25*time.Minute, func(l *wiredLab) {
 				var ends [2]verbsDevice // vnic's, and its peer
 				for i := range ends {
-					ends[i] = verbsDevice{guest: l.guests[i], addr: l.addr[i]}
+					ends[i] = verbsDevice{guest: l.guests[i], addr: l.addr[i], foreign: i == 1}
 				}
 				siw := plainDevices(l.guests, "siw")
 				before := l.counters(b, 1)
