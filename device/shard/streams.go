@@ -12,20 +12,18 @@ import (
 	"github.com/falcon-vnic/vnic/internal/loglimit"
 	"github.com/falcon-vnic/vnic/internal/tape"
 	"github.com/falcon-vnic/vnic/internal/vtime"
-	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 	"github.com/falcon-vnic/vnic/rdma"
 	"github.com/falcon-vnic/vnic/rdma/transport"
-	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
 // streams is a network whose wire's connections are TCP's (device/tcp), at the functions' own addresses.
 //
 //	queue pair ─▶ wire ─ bytes ─▶ tcp ─ packets ─▶ gateway
-//	driver ─ CMListen, CMConnect, CMAccept … ─▶ call ─▶ tcp
+//	driver ─ CMListen, CMConnect, CMAccept … ─▶ streamConn ─▶ tcp
 //
-// The driver's commands make the connections: a service is a TCP port. TCP begins with the first
-// function that uses the wire.
+// The driver's commands (streamcommands.go) make the connections (streamconn.go): a service is a TCP
+// port. TCP begins with the first function that uses the wire.
 type streams struct {
 	wire  rdma.StreamWire
 	tcp   *tcp.Stack // nil: no function uses the wire
@@ -36,7 +34,7 @@ type streams struct {
 	crc   bool                   // this end asks for checksums
 	ports map[uint32]*streamPort // the latest port of each function
 	sum   transport.PortStats    // of the ports before those
-	asked []*call                // peers' requests that wait for a driver, first to expire first; TCP's limits bound them
+	asked []*streamConn          // peers' requests that wait for a driver, first to expire first; TCP's limits bound them
 	part  []byte
 	left  gateway.FunctionWork // of the packet that Transmit returned last
 }
@@ -58,7 +56,7 @@ func (s *streams) NewPort(addr netip.Addr, mtu int, owner any) transport.Port {
 	}
 	p := &streamPort{
 		s: s, owner: owner.(*networkPort), ports: new(gateway.PortSet), uses: map[uint16]int{}, services: map[uint16]uint64{},
-		calls: map[uint32]*call{}, ofQP: map[uint32]*call{}, next: firstLocal,
+		conns: map[uint32]*streamConn{}, ofQP: map[uint32]*streamConn{}, next: firstLocal,
 	}
 	p.function = p.owner.id
 	if old := s.ports[p.function]; old != nil {
@@ -146,7 +144,7 @@ func (s *streams) send(now falcon.Time) {
 	}
 	s.events(now)
 	for n, owner := s.wire.Write(now, s.part); n > 0; n, owner = s.wire.Write(now, s.part) {
-		owner.(*call).tcp.Write(s.part[:n])
+		owner.(*streamConn).tcp.Write(s.part[:n])
 	}
 	s.events(now)
 	s.tcp.Flush()
@@ -170,7 +168,7 @@ func (s *streams) happened(now falcon.Time, ev *tcp.Event) {
 		}
 		return
 	}
-	c, _ := ev.Conn.Owner.(*call)
+	c, _ := ev.Conn.Owner.(*streamConn)
 	if c == nil {
 		return
 	}
@@ -225,7 +223,7 @@ func (s *streams) called(now falcon.Time, ev *tcp.Event) {
 		ev.Conn.Reset()
 		return
 	}
-	c := p.newCall(ev.Port, ev.Conn)
+	c := p.newConn(ev.Port, ev.Conn)
 	c.service = p.services[ev.Port]
 	c.stream = s.wire.BeginAnswer(now, ev.Conn.MSS, c)
 	c.stream.Room(ev.Conn.Room())
@@ -234,7 +232,7 @@ func (s *streams) called(now falcon.Time, ev *tcp.Event) {
 // events applies the events of the wire.
 func (s *streams) events(now falcon.Time) {
 	for owner, what, ok := s.wire.NextEvent(); ok; owner, what, ok = s.wire.NextEvent() {
-		c := owner.(*call)
+		c := owner.(*streamConn)
 		switch what {
 		case transport.StreamRequested:
 			c.requested(now)
@@ -271,9 +269,9 @@ type streamPort struct {
 	services map[uint16]uint64 // that the driver listens to, by port
 	next     uint16            // port for the next call
 
-	calls  map[uint32]*call // by their numbers for the driver
-	ofQP   map[uint32]*call // that a queue pair has, or is to have
-	number uint32           // of the last call
+	conns  map[uint32]*streamConn // by their numbers for the driver
+	ofQP   map[uint32]*streamConn // that a queue pair has, or is to have
+	number uint32                 // of the last call
 }
 
 // firstLocal begins the ports from which functions call (RFC 6335 §6).
@@ -314,7 +312,7 @@ func (p *streamPort) taken(port uint16) bool {
 	if _, listens := p.services[port]; listens {
 		return true
 	}
-	for _, c := range p.calls {
+	for _, c := range p.conns {
 		if c.local == port {
 			return true
 		}
@@ -345,8 +343,8 @@ func (p *streamPort) Stats() transport.PortStats { return p.stats }
 
 // Conns implements transport.Port.
 func (p *streamPort) Conns() (list []transport.PortConn) {
-	for _, id := range slices.Sorted(maps.Keys(p.calls)) {
-		c := p.calls[id]
+	for _, id := range slices.Sorted(maps.Keys(p.conns)) {
+		c := p.conns[id]
 		list = append(list, transport.PortConn{QPN: c.qpn, At: c.tcp.Peer.Addr(), State: c.state.String(), MTU: c.mtu(), Opened: c.begun})
 	}
 	return list
@@ -356,348 +354,17 @@ func (p *streamPort) Conns() (list []transport.PortConn) {
 // function gets a new one: the resets of its connections are still to be sent.
 func (p *streamPort) Close() {
 	p.closed = true
-	for _, id := range slices.Sorted(maps.Keys(p.calls)) { // in the same order when it is replayed
-		c := p.calls[id]
+	for _, id := range slices.Sorted(maps.Keys(p.conns)) { // in the same order when it is replayed
+		c := p.conns[id]
 		c.tcpOver, c.told = true, true
 		c.answered()
 		if c.stream != nil {
 			c.stream.Lost(*p.s.now, "the function has gone")
 		}
 	}
-	clear(p.calls)
+	clear(p.conns)
 	clear(p.ofQP)
 	p.s.tcp.Remove(p.function)
-}
-
-// call is a connection of a function: TCP's and the wire's on it.
-type call struct {
-	p       *streamPort
-	id      uint32 // for the driver
-	tcp     *tcp.Conn
-	stream  transport.Stream // nil: TCP's is not connected yet
-	state   callState
-	local   uint16
-	service uint64 // that a peer called
-	qpn     uint32 // 0: none yet
-	private []byte // to be sent
-	begun   vtime.Time
-	expires vtime.Time // of a request that waits for the driver
-	tcpOver bool
-	told    bool // the driver has had its last event
-}
-
-// callState says how far the making of a connection has come.
-//
-//	calling ───────────────┐
-//	answering ─▶ asked ────┴─▶ open
-type callState uint8
-
-const (
-	callCalling   callState = iota // this end called
-	callAnswering                  // a peer called, and has not said what it wants
-	callAsked                      // the driver is asked
-	callOpen
-)
-
-func (s callState) String() string {
-	return [...]string{"CONNECTING", "ANSWERING", "REQUESTED", "ESTABLISHED"}[s]
-}
-
-func (p *streamPort) newCall(local uint16, t *tcp.Conn) *call {
-	p.number++
-	c := &call{p: p, id: p.number, tcp: t, local: local, state: callAnswering, begun: *p.s.now}
-	t.Owner = c
-	p.calls[c.id] = c
-	p.use(local)
-	return c
-}
-
-func (c *call) mtu() int {
-	if c.stream == nil {
-		return 0
-	}
-	return c.stream.MTU()
-}
-
-// queuePair returns the connection's queue pair; nil: it has none any more.
-func (c *call) queuePair() *verbs.QP {
-	if c.state != callOpen {
-		return nil
-	}
-	if q := c.p.verbs().QP(c.qpn); q != nil && q.Owns(c.stream) {
-		return q
-	}
-	return nil
-}
-
-func (c *call) settings(q *verbs.QP, private []byte) *transport.StreamSettings {
-	return &transport.StreamSettings{CRC: c.p.s.crc, IRD: int(q.IRD()), ORD: int(q.ORD()), Private: private}
-}
-
-// attach gives the connection to its queue pair.
-func (c *call) attach(now falcon.Time, q *verbs.QP) abi.Status {
-	st := q.Connect(now, c.stream, 0, c.stream.MTU(), c.tcp.Peer.Addr().As16()) // TCP has segments, and no path MTU
-	if st != abi.StatusOK {
-		c.stream.Close(now)
-		return st
-	}
-	q.LimitReads(uint8(min(c.stream.ORD(), 255)))
-	c.answered()
-	c.state = callOpen
-	if in := c.tcp.In(); len(in) > 0 {
-		c.tcp.Take(c.stream.Receive(now, in))
-	}
-	return st
-}
-
-// established is called when the peer has accepted.
-func (c *call) established(now falcon.Time) {
-	is := *c.stream.Peer()
-	private := string(is.Private)
-	q := c.p.verbs().QP(c.qpn)
-	if q == nil || c.attach(now, q) != abi.StatusOK {
-		c.stream.Close(now)
-		return
-	}
-	c.notify(c.ofPeer(abi.EventEstablished, &is), private)
-}
-
-// requested is called when a peer that called asks for a connection.
-func (c *call) requested(now falcon.Time) {
-	if _, listens := c.p.services[c.local]; !listens || c.p.owner.driver.Behind() {
-		c.stream.Reject(now, nil)
-		return
-	}
-	c.state, c.expires = callAsked, now+patience
-	c.p.s.asked = append(c.p.s.asked, c)
-	is := c.stream.Peer()
-	e := c.ofPeer(abi.EventConnectRequest, is)
-	e.Service, e.SrcGID = c.service, c.tcp.Peer.Addr().As16()
-	c.notify(e, string(is.Private))
-}
-
-// ofPeer returns an event with what the peer says of itself. MPA of revision 1 does not carry IRD
-// and ORD.
-func (c *call) ofPeer(typ abi.EventType, is *transport.StreamSettings) *abi.AsyncEvent {
-	e := &abi.AsyncEvent{Type: typ, PeerPort: c.tcp.Peer.Port(), IRD: 255, ORD: 255}
-	if is.Revision > 1 {
-		e.IRD, e.ORD = uint8(min(is.IRD, 255)), uint8(min(is.ORD, 255))
-	}
-	return e
-}
-
-// answered ends the time that the driver has to answer a request.
-func (c *call) answered() {
-	if c.state == callAsked {
-		c.p.s.asked = slices.DeleteFunc(c.p.s.asked, func(x *call) bool { return x == c })
-	}
-}
-
-// over tells the driver that there will be no connection.
-func (c *call) over(e *abi.AsyncEvent, private string) {
-	c.notify(e, private)
-	c.forget()
-}
-
-// gone is called when the wire's connection is over.
-func (c *call) gone(why string) {
-	switch {
-	case c.told:
-	case c.state == callCalling:
-		c.over(&abi.AsyncEvent{Type: abi.EventUnreachable, Status: uint32(abi.StatusUnreachable)}, why)
-	case c.state == callAnswering:
-		c.forget()
-	default:
-		c.over(&abi.AsyncEvent{Type: abi.EventDisconnected, Status: uint32(abi.StatusAborted)}, "")
-	}
-}
-
-// forget removes the connection from its function.
-func (c *call) forget() {
-	c.told = true
-	c.answered()
-	delete(c.p.calls, c.id)
-	if c.p.ofQP[c.qpn] == c {
-		delete(c.p.ofQP, c.qpn)
-	}
-}
-
-func (c *call) notify(e *abi.AsyncEvent, private string) {
-	if !c.told {
-		e.Number = c.id
-		if c.p.ofQP[c.qpn] == c {
-			e.QPN = c.qpn
-		}
-		c.p.owner.driver.Notify(e, private)
-	}
-}
-
-// streamCommands carries out a driver's commands of connection management.
-type streamCommands struct {
-	p   *streamPort
-	now falcon.Time
-	mem *queues.Memory
-}
-
-var _ abi.ConnectionHandler = streamCommands{}
-
-// portOfService returns the TCP port of a service: its low 16 bits, alone or in RDMA_PS_TCP, as RDMA CM
-// numbers services.
-func portOfService(service uint64) (port uint16, ok bool) {
-	const rdmaPSTCP = 0x0106
-	port = uint16(service)
-	return port, port != 0 && (service>>16 == 0 || service>>16 == rdmaPSTCP)
-}
-
-// maxStreamListeners is how many services a function may listen to: as many as TCP allows.
-const maxStreamListeners = 16
-
-// CMListen implements abi.ConnectionHandler.
-func (c streamCommands) CMListen(service uint64) abi.Status {
-	port, ok := portOfService(service)
-	_, listens := c.p.services[port]
-	switch {
-	case !ok:
-		return abi.StatusInvalidArgument
-	case listens:
-		return abi.StatusAddressInUse
-	case len(c.p.services) == maxStreamListeners:
-		return abi.StatusNoResources
-	}
-	c.p.services[port] = service
-	c.p.use(port)
-	c.p.s.tcp.Listen(c.p.function, port)
-	return abi.StatusOK
-}
-
-// CMUnlisten implements abi.ConnectionHandler.
-func (c streamCommands) CMUnlisten(service uint64) abi.Status {
-	port, _ := portOfService(service)
-	if own, ok := c.p.services[port]; !ok || own != service {
-		return abi.StatusNotFound
-	}
-	delete(c.p.services, port)
-	c.p.unuse(port)
-	c.p.s.tcp.Unlisten(c.p.function, port)
-	return abi.StatusOK
-}
-
-// CMConnect implements abi.ConnectionHandler.
-func (c streamCommands) CMConnect(p *abi.CMConnect) (uint32, abi.Status) {
-	q, st := c.free(p.QPN)
-	if st != abi.StatusOK {
-		return 0, st
-	}
-	port, ok := portOfService(p.Service)
-	local := p.SrcPort
-	if local == 0 {
-		local = c.p.local()
-	}
-	switch {
-	case !ok:
-		return 0, abi.StatusInvalidArgument
-	case p.SrcPort != 0 && c.p.taken(p.SrcPort):
-		return 0, abi.StatusAddressInUse
-	case c.p.owner.driver.Behind():
-		return 0, abi.StatusBusy
-	case local == 0:
-		return 0, abi.StatusNoResources
-	}
-	private, st := readPrivate(c.mem, p.Priv, p.PrivLen)
-	if st != abi.StatusOK {
-		return 0, st
-	}
-	x := c.p.newCall(local, c.p.s.tcp.Connect(c.p.function, local, netip.AddrPortFrom(netip.AddrFrom16(p.DGID).Unmap(), port)))
-	x.state, x.private = callCalling, private
-	c.bind(x, q)
-	return x.id, abi.StatusOK
-}
-
-// free returns a queue pair that may be connected.
-func (c streamCommands) free(qpn uint32) (*verbs.QP, abi.Status) {
-	q := c.p.verbs().QP(qpn)
-	switch {
-	case q == nil:
-		return nil, abi.StatusNotFound
-	case q.State() != abi.QPStateInit || c.p.ofQP[qpn] != nil:
-		return nil, abi.StatusBadState
-	}
-	return q, abi.StatusOK
-}
-
-func (c streamCommands) bind(x *call, q *verbs.QP) {
-	x.qpn = q.Number()
-	c.p.ofQP[x.qpn] = x
-}
-
-// CMAccept implements abi.ConnectionHandler.
-func (c streamCommands) CMAccept(p *abi.CMAccept) abi.Status {
-	q, st := c.free(p.QPN)
-	if st != abi.StatusOK {
-		return st
-	}
-	private, st := readPrivate(c.mem, p.Priv, p.PrivLen)
-	if st != abi.StatusOK {
-		return st
-	}
-	x := c.p.calls[p.CMID]
-	switch {
-	case x == nil:
-		return abi.StatusNotFound
-	case x.state != callAsked:
-		return abi.StatusBadState
-	}
-	c.bind(x, q)
-	x.stream.Accept(c.now, x.settings(q, private))
-	if st = x.attach(c.now, q); st != abi.StatusOK {
-		x.forget()
-		return st
-	}
-	x.notify(x.ofPeer(abi.EventEstablished, x.stream.Peer()), "")
-	return abi.StatusOK
-}
-
-// CMReject implements abi.ConnectionHandler. The wire has no room for a reason but the private data.
-func (c streamCommands) CMReject(p *abi.CMReject) abi.Status {
-	private, st := readPrivate(c.mem, p.Priv, p.PrivLen)
-	if st != abi.StatusOK {
-		return st
-	}
-	x := c.p.calls[p.CMID]
-	switch {
-	case x == nil:
-		return abi.StatusNotFound
-	case x.state != callAsked:
-		return abi.StatusBadState
-	}
-	x.stream.Reject(c.now, private)
-	x.forget()
-	return abi.StatusOK
-}
-
-// CMDisconnect implements abi.ConnectionHandler.
-func (c streamCommands) CMDisconnect(id uint32) abi.Status {
-	x := c.p.calls[id]
-	if x == nil {
-		return abi.StatusNotFound
-	}
-	x.end(c.now)
-	return abi.StatusOK
-}
-
-// end ends the connection from this side.
-func (c *call) end(now falcon.Time) {
-	if q := c.queuePair(); q != nil {
-		q.Disconnected(now)
-	}
-	if c.stream != nil {
-		c.stream.Close(now)
-		return
-	}
-	if !c.tcpOver {
-		c.tcp.Reset()
-	}
-	c.over(&abi.AsyncEvent{Type: abi.EventDisconnected, Status: uint32(abi.StatusAborted)}, "")
 }
 
 // endQP ends the connection of a queue pair that was reset, is in error or was destroyed.
@@ -706,16 +373,4 @@ func (p *streamPort) endQP(now falcon.Time, qpn uint32) {
 		c.end(now)
 		delete(p.ofQP, qpn) // which may be connected anew
 	}
-}
-
-// readPrivate copies a command's private data from guest memory.
-func readPrivate(mem *queues.Memory, addr uint64, n uint16) ([]byte, abi.Status) {
-	if n > abi.PrivateMax {
-		return nil, abi.StatusTooLarge
-	}
-	b := make([]byte, n)
-	if err := mem.Read(addr, b); err != nil {
-		return nil, abi.StatusMemoryFault
-	}
-	return b, abi.StatusOK
 }

@@ -69,9 +69,9 @@ func leavesNothing(t *testing.T, v *virtual, all ...*driver) {
 	v.idle(20e9) // TIME_WAIT, and what is repeated
 	for i, d := range all {
 		p := d.streams()
-		if len(p.calls) != 0 || len(p.ofQP) != 0 || len(p.s.asked) != 0 || len(p.uses) != len(p.services) || p.s.tcp.Stats().Conns != 0 {
-			t.Errorf("driver %d: %d calls, %d of queue pairs, %d requests, ports %v in use of which it listens to %v, %d connections of TCP",
-				i, len(p.calls), len(p.ofQP), len(p.s.asked), p.uses, p.services, p.s.tcp.Stats().Conns)
+		if len(p.conns) != 0 || len(p.ofQP) != 0 || len(p.s.asked) != 0 || len(p.uses) != len(p.services) || p.s.tcp.Stats().Conns != 0 {
+			t.Errorf("driver %d: %d connections, %d of queue pairs, %d requests, ports %v in use of which it listens to %v, %d connections of TCP",
+				i, len(p.conns), len(p.ofQP), len(p.s.asked), p.uses, p.services, p.s.tcp.Stats().Conns)
 		}
 		d.collect()
 		if len(d.async) != 0 {
@@ -418,7 +418,7 @@ func TestEachCallOverIWARPEndsOnce(t *testing.T) {
 			i := rng.IntN(2)
 			d, to := drivers[i], drivers[1-i]
 			qp := rng.IntN(len(qps[i]))
-			known := append(slices.Collect(maps.Keys(d.streams().calls)), 0)
+			known := append(slices.Collect(maps.Keys(d.streams().conns)), 0)
 			slices.Sort(known)
 			id := known[rng.IntN(len(known))]
 			switch rng.IntN(10) {
