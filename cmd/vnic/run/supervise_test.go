@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/qemu"
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
@@ -102,5 +104,27 @@ func TestChangesThatNeedARestart(t *testing.T) {
 		if got := of(c.was).changes(of(c.is)); !slices.Equal(got, c.want) {
 			t.Errorf("%s%q, want %q", c.is, got, c.want)
 		}
+	}
+}
+
+// TestAWindowIsServedOnceItsSocketListens, not once it is bound.
+func TestAWindowIsServedOnceItsSocketListens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a window")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	if listens(path) {
+		t.Error("a socket that does not listen was taken for one that does")
+	}
+	if err := unix.Listen(fd, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitServed(window{socket: path}); err != nil {
+		t.Error(err)
 	}
 }

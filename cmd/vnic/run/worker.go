@@ -294,17 +294,31 @@ func (s givenSockets) window(dev *qemu.VhostUser, w window) error {
 	return awaitServed(w)
 }
 
-// awaitServed waits until the supervisor serves a window.
+// awaitServed waits until the supervisor serves a window. Its socket exists a moment before it listens,
+// and in that moment QEMU would be refused.
 func awaitServed(w window) error {
 	for end := time.Now().Add(windowWait); ; time.Sleep(time.Millisecond) {
 		st, err := os.Stat(w.socket)
 		switch {
-		case err == nil && st.Mode()&os.ModeSocket != 0:
+		case err == nil && st.Mode()&os.ModeSocket != 0 && listens(w.socket):
 			return nil
 		case time.Now().After(end):
 			return fmt.Errorf("the supervisor does not serve the window at %s; its log says why", w.socket)
 		}
 	}
+}
+
+// listens reports whether the kernel lists a socket that listens at path. If there is no list, it may.
+// To connect would tell, but the supervisor would take that for QEMU.
+func listens(path string) bool {
+	const listening = "00010000" // __SO_ACCEPTCON
+	list, err := os.ReadFile("/proc/net/unix")
+	for line := range strings.Lines(string(list)) {
+		if f := strings.Fields(line); len(f) > 7 && f[3] == listening && strings.HasSuffix(line, " "+path+"\n") {
+			return true
+		}
+	}
+	return err != nil
 }
 
 // vfioUser returns a guest with its functions, whose QEMU is connected to the supervisor.

@@ -171,8 +171,9 @@ func (b *boxes) wireguard(n int, program string) *tunnel {
 			p.Stop(5 * time.Second)
 			_ = os.Remove(socket) // what a program that is killed leaves
 		})
-		vnictest.Eventually(b.t, "wireguard-go", func() error { _, err := os.Stat(socket); return err })
-		b.must(configureWireguard(socket, keys[i], keys[1-i].PublicKey(), under(2-i), boxAddress(n, 2-i)))
+		vnictest.Eventually(b.t, "wireguard-go", func() error {
+			return configureWireguard(socket, keys[i], keys[1-i].PublicKey(), under(2-i), boxAddress(n, 2-i))
+		})
 		b.must(s.Do(func() error {
 			l, err := netlink.LinkByName(name)
 			if err != nil {
@@ -191,12 +192,15 @@ const wireguardName = "vnwg%d-%d"
 const wireguardSockets = "/var/run/wireguard/"
 
 // removeStaleSockets removes the sockets that killed benchmarks left: those with such a name and no
-// listener.
+// listener, which are older than a minute. A program that is just being started does not listen yet.
 func removeStaleSockets() {
 	list, _ := filepath.Glob(wireguardSockets + "vnwg*.sock")
 	for _, s := range list {
 		var box, pid int
 		if _, err := fmt.Sscanf(filepath.Base(s), wireguardName+".sock", &box, &pid); err != nil {
+			continue
+		}
+		if is, err := os.Stat(s); err != nil || time.Since(is.ModTime()) < time.Minute {
 			continue
 		}
 		c, err := net.Dial("unix", s)
