@@ -98,10 +98,16 @@ func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, c
 	select {
 	case <-c.done:
 	case <-timer.C:
+	case <-a.ended:
+	}
+	select {
+	case <-c.done: // also if the time is over or the life has ended since
+	default:
+		if err := a.failure(); err != nil {
+			return err
+		}
 		a.s.fail(needsReset("%s: %w: no completion within %v", op, ErrTimeout, a.timeout), false)
 		return a.s.failure()
-	case <-a.ended:
-		return a.failure()
 	}
 	if c.Status != abi.StatusOK {
 		return &StatusError{Op: op.String(), Status: c.Status}

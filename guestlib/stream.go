@@ -265,6 +265,11 @@ func (s *stream) call(ctx context.Context, m abi.Message) ([]byte, error) {
 		s.mu.Unlock()
 		return nil, fmt.Errorf("%s: no answer: %w", m.MsgType(), ctx.Err())
 	case <-s.done:
+	}
+	select {
+	case body := <-answer: // it came before the end, which often follows a refusal at once
+		return body, nil
+	default:
 		return nil, s.failure()
 	}
 }

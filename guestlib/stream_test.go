@@ -1,6 +1,8 @@
 package guestlib
 
 import (
+	"context"
+	"io"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/falcon-vnic/vnic/guestlib/arena"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -109,5 +112,64 @@ func TestManyDoorbellsTakeSeveralMessages(t *testing.T) {
 			}
 			next++
 		}
+	}
+}
+
+// TestAnAnswerCountsThoughTheStreamHasEnded: a caller that begins to wait when both have happened gets
+// the answer.
+func TestAnAnswerCountsThoughTheStreamHasEnded(t *testing.T) {
+	for range 50 {
+		near, far := net.Pipe()
+		s := newStream(near)
+		ctx := waitedFor{t.Context(), func() {
+			s.answer(1, []byte("the answer"))
+			s.fail(io.EOF, true)
+		}}
+		if body, err := s.call(ctx, &abi.Hello{}); err != nil || string(body) != "the answer" {
+			t.Fatalf("%q, %v", body, err)
+		}
+		far.Close()
+	}
+}
+
+// waitedFor is a context that does something when somebody begins to wait for its end.
+type waitedFor struct {
+	context.Context
+	do func()
+}
+
+func (c waitedFor) Done() <-chan struct{} {
+	c.do()
+	return c.Context.Done()
+}
+
+// TestACompletionCountsThoughTheLifeHasEnded: so does the completion of an admin command.
+func TestACompletionCountsThoughTheLifeHasEnded(t *testing.T) {
+	src, err := arena.NewMemfd(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := arena.NewPool(src)
+	defer pool.Close()
+	for range 2000 {
+		a, err := newAdmin(newStream(nil), pool, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { // completes the command and ends the life while, or before, the command is waited for
+			var c *command
+			for c == nil {
+				a.mu.Lock()
+				c = a.waiting[1]
+				a.mu.Unlock()
+			}
+			close(c.done)
+			a.end(io.EOF)
+		}()
+		if err := a.do(t.Context(), abi.AdminOpQueryDevice, nil, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		<-a.ended
+		a.free()
 	}
 }

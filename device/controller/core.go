@@ -335,6 +335,11 @@ func (k *Core) ask(f func(then func(error))) error {
 	case err := <-answer:
 		return err
 	case <-k.ended:
+	}
+	select {
+	case err := <-answer: // it came before the end
+		return err
+	default:
 		return inbox.ErrStopped
 	}
 }
