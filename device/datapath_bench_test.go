@@ -298,7 +298,7 @@ func (r *rig) oneByOne(b *testing.B, n int) []time.Duration {
 }
 
 // segmentTurns is how often each size is measured. The rates of two NICs differ from those of the next
-// two by up to a half, though nothing is changed: their threads share processors in other ways.
+// two by up to a half, though nothing is changed.
 const segmentTurns = 15
 
 // BenchmarkDataPathSegments compares packets that carry 8 KiB of data with those that carry 4 KiB, in

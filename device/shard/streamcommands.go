@@ -107,6 +107,18 @@ func (c streamCommands) bind(x *streamConn, q *verbs.QP) {
 	c.p.ofQP[x.qpn] = x
 }
 
+// asked returns a connection that waits for the driver's answer.
+func (c streamCommands) asked(id uint32) (*streamConn, abi.Status) {
+	x := c.p.conns[id]
+	switch {
+	case x == nil:
+		return nil, abi.StatusNotFound
+	case x.state != streamAsked:
+		return nil, abi.StatusBadState
+	}
+	return x, abi.StatusOK
+}
+
 // CMAccept implements abi.ConnectionHandler.
 func (c streamCommands) CMAccept(p *abi.CMAccept) abi.Status {
 	q, st := c.free(p.QPN)
@@ -117,12 +129,9 @@ func (c streamCommands) CMAccept(p *abi.CMAccept) abi.Status {
 	if st != abi.StatusOK {
 		return st
 	}
-	x := c.p.conns[p.CMID]
-	switch {
-	case x == nil:
-		return abi.StatusNotFound
-	case x.state != streamAsked:
-		return abi.StatusBadState
+	x, st := c.asked(p.CMID)
+	if st != abi.StatusOK {
+		return st
 	}
 	c.bind(x, q)
 	x.stream.Accept(c.now, x.settings(q, private))
@@ -140,12 +149,9 @@ func (c streamCommands) CMReject(p *abi.CMReject) abi.Status {
 	if st != abi.StatusOK {
 		return st
 	}
-	x := c.p.conns[p.CMID]
-	switch {
-	case x == nil:
-		return abi.StatusNotFound
-	case x.state != streamAsked:
-		return abi.StatusBadState
+	x, st := c.asked(p.CMID)
+	if st != abi.StatusOK {
+		return st
 	}
 	x.stream.Reject(c.now, private)
 	x.forget()

@@ -321,8 +321,8 @@ func copies(t *testing.T, fd int) int {
 	number := func(path string) string {
 		b, _ := os.ReadFile(path) // a descriptor that was just closed has none
 		_, after, _ := strings.Cut(string(b), "eventfd-id:")
-		number, _, _ := strings.Cut(after, "\n")
-		return strings.TrimSpace(number)
+		line, _, _ := strings.Cut(after, "\n")
+		return strings.TrimSpace(line)
 	}
 	own := number(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 	all, err := filepath.Glob("/proc/self/fdinfo/*")

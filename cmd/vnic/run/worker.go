@@ -308,7 +308,7 @@ func awaitServed(w window) error {
 	}
 }
 
-// listens reports whether the kernel lists a socket that listens at path. If there is no list, it may.
+// listens reports whether the kernel lists a socket that listens at path. Without a list it returns true.
 // To connect would tell, but the supervisor would take that for QEMU.
 func listens(path string) bool {
 	const listening = "00010000" // __SO_ACCEPTCON
