@@ -196,11 +196,13 @@ func (l *driverLab) killed(t testing.TB, addr string) {
 	t.Helper()
 	for i, dies := range l.guests {
 		client, server := l.guests[0], l.guests[1]
-		server.must("rm -f /tmp/rc; ((rping -s -C 1000000 >/tmp/server 2>&1; echo $? >/tmp/rc) &)")
+		server.must("rm -f /tmp/rc /tmp/said; ((rping -s -v -C 1000000 >/tmp/said 2>&1; echo $? >/tmp/rc) &)")
 		server.eventually("rdma res show cm_id | grep -q 'LISTEN.*rping'")
-		client.must(fmt.Sprintf("rm -f /tmp/rc; ((rping -c -C 1000000 -a %s >/tmp/client 2>&1; echo $? >/tmp/rc) &)", addr))
+		client.must(fmt.Sprintf("rm -f /tmp/rc /tmp/said; ((rping -c -v -C 1000000 -a %s >/tmp/said 2>&1; echo $? >/tmp/rc) &)", addr))
+		// A connection in CONNECT may not be accepted yet. If a program ends then, iw_cm has a BUG with siw. So data
+		// has to have come.
 		for _, g := range l.guests {
-			g.eventually("rdma res show cm_id | grep -q 'CONNECT .*rping'")
+			g.eventually("test -s /tmp/said")
 		}
 		began := time.Now()
 		dies.must("pkill -KILL -x rping")
