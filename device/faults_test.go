@@ -199,6 +199,9 @@ func TestADriverSeesEachFaultAndRecovers(t *testing.T) {
 			s.inject(0, fault.Rule{Kind: fault.StuckQueue})
 			s.post(guestlib.Write, 1)
 			s.idle()
+			if s.hits(0) == 0 {
+				s.Error("no hits")
+			}
 			s.clear(0)
 			if wc := s.a.next(s); wc.ID != 1 || wc.Err() != nil {
 				s.Errorf("%+v", wc)
@@ -207,9 +210,6 @@ func TestADriverSeesEachFaultAndRecovers(t *testing.T) {
 			s.post(guestlib.Write, 2)
 			if wc := s.a.next(s); wc.ID != 2 || wc.Err() != nil { // it ends by itself
 				s.Errorf("%+v", wc)
-			}
-			if s.hits(0) == 0 {
-				s.Error("no hits")
 			}
 		},
 		fault.Starve: func(s *stage) {

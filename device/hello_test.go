@@ -94,8 +94,7 @@ func TestALateHelloGetsNoAnswer(t *testing.T) {
 			t.Fatal("no room for the session")
 		}
 		if len(part) > 0 {
-			_, err := far.Write(part)
-			must(t, err)
+			_, _ = far.Write(part) // the time may be over already
 		}
 		if got, err := io.ReadAll(far); err != nil || len(got) != 0 {
 			t.Errorf("%d bytes of a hello: answered %x, %v", len(part), got, err)

@@ -235,7 +235,7 @@ func TestTheRetryTimeIsTheDrivers(t *testing.T) {
 	for _, c := range []struct {
 		timeout, retry uint8
 		want           falcon.Time
-	}{{0, 7, falcon.Forever}, {31, 7, 8 * 4096 << 31}, {18, 7, 8 * 4096 << 18}, {1, 0, 500e6}} {
+	}{{0, 7, falcon.Forever}, {31, 7, 8 * 4096 << 31}, {18, 7, 8 * 4096 << 18}, {1, 0, 2e9}} {
 		p.a.modify(abi.ModifyQP{Mask: abi.QPAttrTimeout | abi.QPAttrRetryCnt, Timeout: c.timeout, RetryCnt: c.retry})
 		if got := p.a.q.RetryTime(); got != c.want {
 			t.Errorf("timeout %d, retry %d: %d, want %d", c.timeout, c.retry, got, c.want)

@@ -79,8 +79,9 @@ func (a *attributes) set(m *abi.ModifyQP) {
 }
 
 // leastGiveUp is the minimum of RetryTime. Hosts without real-time scheduling may stall for longer
-// than the timeouts of verbs programs, which expect hardware.
-const leastGiveUp vtime.Time = 500e6
+// than the timeouts of verbs programs, which expect hardware. It is about four times what programs
+// usually set (14 and 7), as long as a timeout may take (IBA §9.7.6.1.3).
+const leastGiveUp vtime.Time = 2e9
 
 // retryTime implements QP.RetryTime.
 func (a *attributes) retryTime() vtime.Time {

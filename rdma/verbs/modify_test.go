@@ -63,20 +63,20 @@ func TestModifyQPSetsWhatItsMaskNames(t *testing.T) {
 }
 
 // TestTheDriversRetriesAreLimitedBelow: the timeout and retry count of a driver have effect from
-// half a second on. Timeout 0 means for ever, and if the driver sets neither, the transport
+// two seconds on. Timeout 0 means for ever, and if the driver sets neither, the transport
 // decides.
 func TestTheDriversRetriesAreLimitedBelow(t *testing.T) {
-	const usual = vtime.Time(8) * 4096 << 14 // timeout 14, and 7 retries
+	const long = vtime.Time(8) * 4096 << 17 // timeout 17, and 7 retries
 	for _, c := range []struct {
 		mask           uint32
 		timeout, retry uint8
 		want           vtime.Time
 	}{
 		{0, 1, 1, 0},
-		{abi.QPAttrRetryCnt, 1, 7, usual},
-		{abi.QPAttrTimeout, 14, 1, usual},
-		{abi.QPAttrTimeout, 15, 1, 2 * usual},
-		{abi.QPAttrTimeout, 1, 1, 500e6},
+		{abi.QPAttrRetryCnt, 1, 7, leastGiveUp},
+		{abi.QPAttrTimeout, 17, 1, long},
+		{abi.QPAttrTimeout, 18, 1, 2 * long},
+		{abi.QPAttrTimeout, 1, 1, leastGiveUp},
 		{abi.QPAttrTimeout, 0, 1, vtime.Never},
 		{abi.QPAttrTimeout | abi.QPAttrRetryCnt, 20, 0, 4096 << 20},
 	} {

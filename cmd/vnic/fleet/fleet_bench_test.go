@@ -103,7 +103,7 @@ func BenchmarkFleetMove(b *testing.B) {
 		for i := range 10 {
 			at := 2 - i%2
 			stop := c.probes(a)
-			w.must("move", "1:"+a.address(), w.hosts[at-1].name, "--as", fmt.Sprintf("pf0.vf%d", at), "--set", fmt.Sprintf("port=name=port%d,mode=bridged,bridge=gbr", at))
+			w.must("move", "1:"+a.address(), w.hosts[at-1].name, "--as", fmt.Sprintf("pf0.vf%d", at), "--wait", vnictest.Limit.String(), "--set", fmt.Sprintf("port=name=port%d,mode=bridged,bridge=gbr", at))
 			s.goesOn(b)
 			outage := stop()
 			b.Logf("outage: %v", outage)

@@ -571,7 +571,7 @@ func TestAFunctionMovesWhileItIsUsed(t *testing.T) {
 			from, to := places[i%2], places[(i+1)%2]
 			host, function, _ := strings.Cut(to, "/")
 			outage := c.probes(a)
-			if out := w.must("move", from, host, "--as", function, "--set", fmt.Sprintf("port=name=port%d,mode=bridged,bridge=gbr", 1+(i+1)%2)); !strings.Contains(out, "to "+to) {
+			if out := w.must("move", from, host, "--as", function, "--wait", vnictest.Limit.String(), "--set", fmt.Sprintf("port=name=port%d,mode=bridged,bridge=gbr", 1+(i+1)%2)); !strings.Contains(out, "to "+to) {
 				t.Error(out)
 			}
 			vnictest.Eventually(t, "the function at "+to, func() error {
@@ -596,7 +596,7 @@ func TestAFunctionMovesWhileItIsUsed(t *testing.T) {
 // TestLongCertificatesAreRenewedAtHalfTheirLife: a NIC whose certificate is good for seconds has links and its
 // place in the fleet for longer than that.
 func TestLongCertificatesAreRenewedAtHalfTheirLife(t *testing.T) {
-	const life = 16 * time.Second
+	const life = time.Minute // the first NIC has to run, and to renew, before it is over
 	inFleetOf(t, 1, 2, life, func(w *hostsOf) {
 		began := time.Now()
 		w.start()
@@ -900,7 +900,7 @@ func TestLongRDMAConnectsAgainAfterAMove(t *testing.T) {
 		}
 		server := a.opens("pf0.vf1")
 		qp := talk(server, "here")
-		w.must("move", a.name+"/pf0.vf1", b.name, "--as", "pf0.vf2", "--set", "guest=unix:guest")
+		w.must("move", a.name+"/pf0.vf1", b.name, "--as", "pf0.vf2", "--wait", vnictest.Limit.String(), "--set", "guest=unix:guest")
 		if e := event(t, client.Dev, abi.EventDisconnected); e.QP != qp {
 			t.Errorf("%+v", e)
 		}

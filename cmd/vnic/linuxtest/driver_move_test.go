@@ -54,7 +54,7 @@ func TestLongDriverConnectsAgainAfterAMove(t *testing.T) {
 
 		began := time.Now()
 		to := f.hosts[2]
-		f.vnic("fleet", "move", "old/pf0.vf1", "new", "--dir", f.dir, "--set", fmt.Sprintf("guest=cid:%d", to.GuestCID),
+		f.vnic("fleet", "move", "old/pf0.vf1", "new", "--dir", f.dir, "--wait", vnictest.Limit.String(), "--set", fmt.Sprintf("guest=cid:%d", to.GuestCID),
 			"--set", fmt.Sprintf("port=type=vhost-user,socket=%s,mtu=%d", to.PortSocket, to.PortMTU))
 		client.eventually("dmesg | grep 'QP .* failed: '")
 		t.Logf("the connection ended %v after the move began", time.Since(began).Round(time.Millisecond))

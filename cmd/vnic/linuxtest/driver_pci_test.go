@@ -77,9 +77,15 @@ func TestLongDriverPCI(t *testing.T) {
 // with an error, and soon.
 func (l *driverLab) whileUsed(t testing.TB, i int, command string) {
 	t.Helper()
-	const endless = "ibv_rc_pingpong {dev} -g {gid} -e -n 100000000"                         // one that only polls hears of nothing
-	for j, program := range []string{l.expand(1, endless), l.expand(0, endless+" {peer}")} { // the server first
-		l.guests[1-j].must(fmt.Sprintf("rm -f /tmp/busy; ((timeout 100 %s >/tmp/used 2>&1; echo $? >/tmp/busy) 2>/dev/null &); sleep 1", program)) // no job of the shell's, which would tell of its end
+	const endless = "ibv_rc_pingpong {dev} -g {gid} -e -n 100000000" // one that only polls hears of nothing
+	begin := func(g *shell, program string) {                        // no job of the shell's, which would tell of its end
+		g.must(fmt.Sprintf("rm -f /tmp/busy; ((timeout 100 %s >/tmp/used 2>&1; echo $? >/tmp/busy) 2>/dev/null &)", program))
+	}
+	begin(l.guests[1], l.expand(1, endless))
+	l.guests[1].eventually("ss -ltn | grep -w 18515")
+	begin(l.guests[0], l.expand(0, endless+" {peer}"))
+	for _, g := range l.guests {
+		g.eventually("rdma res show qp | grep -q 'type RC state RTS'")
 	}
 	l.guests[i].must("! test -e /tmp/busy && " + command)
 	g := l.guests[i]

@@ -68,7 +68,8 @@ func TestLongDriverRecipes(t *testing.T) {
 func (l *driverLab) ping(seconds int) (said string, status int) {
 	l.T.Helper()
 	client, server := l.guests[0], l.guests[1]
-	server.must(fmt.Sprintf("(bash /root/bounded %d 'rping -s -V -C 30' >/tmp/server 2>&1 &); sleep 1", seconds+10))
+	server.must(fmt.Sprintf("(bash /root/bounded %d 'rping -s -V -C 30' >/tmp/server 2>&1 &)", seconds+10))
+	server.eventually("rdma res show cm_id | grep -q 'LISTEN.*rping'")
 	said, status = client.runFor(time.Duration(seconds)*time.Second, fmt.Sprintf("bash /root/bounded %d 'rping -c -V -C 30 -a %s' 2>&1 | tail -n 40; (exit ${PIPESTATUS[0]})", seconds, l.Hosts[1].TenantIP))
 	server.run("pkill -KILL rping; while pgrep rping; do sleep 0.1; done >/dev/null")
 	return said, status

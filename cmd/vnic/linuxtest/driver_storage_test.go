@@ -126,7 +126,7 @@ func TestLongDriverNVMe(t *testing.T) {
 		defer l.keepConsoles()
 		l.nvmeTarget(l.Hosts[1].TenantIP)
 		l.nvmeConnect()
-		fio := l.startFio(long)
+		fio, end := l.startFio(), time.Now().Add(long)
 		for i := range nvmeKills {
 			fio.moves(t, "before the kill")
 			n := l.NIC(i%2, 0)
@@ -137,22 +137,24 @@ func TestLongDriverNVMe(t *testing.T) {
 			t.Logf("kill %d, host %d: the disk moves again after %v", i+1, i%2+1, time.Since(began).Round(100*time.Millisecond))
 			time.Sleep(long / 4 / nvmeKills)
 		}
-		fio.wait(t, long+slowly(vnictest.Limit))
+		time.Sleep(time.Until(end))
+		fio.wait(t)
 	})
 }
 
-// fio is a run in the first guest.
+// fio writes, reads and verifies in the first guest, in rounds until wait is called: a round's time goes on
+// while the disk stands still.
 type fio struct{ l *driverLab }
 
-func (l *driverLab) startFio(long time.Duration) fio {
+func (l *driverLab) startFio() fio {
 	l.T.Helper()
-	l.guests[0].must(fmt.Sprintf("rm -f /tmp/fio.rc; ( (fio --name=verify --filename=/dev/nvme0n1 --rw=randrw --bsrange=512-128k --blockalign=512 --ioengine=libaio --iodepth=8 --direct=1 "+
-		"--verify=crc32c --verify_fatal=1 --verify_backlog=64 --time_based --runtime=%d >/tmp/fio 2>&1; echo $? >/tmp/fio.rc) &)", int(long.Seconds())))
+	l.guests[0].must(fmt.Sprintf("rm -f /tmp/fio.rc /tmp/fio.stop; ( (until test -e /tmp/fio.stop; do fio --name=verify --filename=/dev/nvme0n1 --rw=randrw --bsrange=512-128k --blockalign=512 --ioengine=libaio --iodepth=8 --direct=1 "+
+		"--verify=crc32c --verify_fatal=1 --verify_backlog=64 --time_based --runtime=%d >/tmp/fio 2>&1 || break; done; echo $? >/tmp/fio.rc) &)", int(slowly(5*time.Second).Seconds())))
 	return fio{l}
 }
 
 // moves waits until the disk has done more.
-func (f fio) moves(t *testing.T, when string) {
+func (f fio) moves(t testing.TB, when string) {
 	t.Helper()
 	const done = "awk '{print $1+$5}' /sys/block/nvme0c0n1/stat /sys/block/nvme0n1/stat 2>/dev/null | sort -n | tail -n 1"
 	g := f.l.guests[0]
@@ -163,11 +165,12 @@ func (f fio) moves(t *testing.T, when string) {
 	}
 }
 
-// wait waits for fio's end, which has to be a good one.
-func (f fio) wait(t testing.TB, limit time.Duration) {
+// wait waits for the end of fio's round, which has to be a good one.
+func (f fio) wait(t testing.TB) {
 	t.Helper()
 	g := f.l.guests[0]
-	for end := time.Now().Add(limit); ; {
+	g.must("touch /tmp/fio.stop")
+	for end := time.Now().Add(slowly(vnictest.Limit)); ; {
 		rc, _ := g.run("for i in $(seq 50); do test -s /tmp/fio.rc && break; sleep 0.1; done; cat /tmp/fio.rc 2>/dev/null")
 		if rc == "0" {
 			break

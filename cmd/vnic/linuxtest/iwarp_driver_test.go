@@ -220,8 +220,7 @@ func TestLongDriverIWARPNVMe(t *testing.T) {
 	inIWARPLab(t, 20*time.Minute, nvmeExtras, false, func(l *driverLab) {
 		l.nvmeTarget(l.Hosts[1].TenantIP)
 		l.nvmeConnect()
-		long := slowly(30 * time.Second)
-		fio := l.startFio(long)
+		fio := l.startFio()
 		for i := range l.Hosts {
 			fio.moves(t, "before the kill")
 			n := l.NIC(i, 0)
@@ -229,7 +228,7 @@ func TestLongDriverIWARPNVMe(t *testing.T) {
 			l.NIC(i, n.Worker)
 			fio.moves(t, fmt.Sprintf("after host %d's worker was killed", i+1))
 		}
-		fio.wait(t, long+slowly(vnictest.Limit))
+		fio.wait(t)
 		for i, g := range l.guests {
 			l.guests[0].must("dd if=/dev/nvme0n1 of=/dev/null bs=64k iflag=direct 2>/dev/null & sleep 1")
 			g.must(fmt.Sprintf("timeout %d rmmod vnic", int(slowly(100*time.Second).Seconds())))

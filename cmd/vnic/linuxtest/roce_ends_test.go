@@ -152,6 +152,9 @@ func flushed(t testing.TB, who string, got []abi.WCStatus, want abi.WCStatus) {
 // short makes a requester give up soon enough for a test: after 4 × 268 ms.
 var short = retries{timeout: 16, count: 3, notReady: 1}
 
+// answered makes a requester wait for the peer's answer, as long as a guest on a busy machine takes.
+var answered = retries{timeout: patient.timeout, count: patient.count, notReady: 1}
+
 // inTime checks how long a requester took to give up, counted from a time at which its peer no
 // longer answered. Its last answer may have come a timeout earlier. A timeout may take up to four
 // times the value that was set (IBA §9.7.6.1.3); the rest of the limit is for a busy machine.
@@ -189,23 +192,27 @@ func TestLongRoCEEnds(t *testing.T) {
 		ourProgramKilled(t, l, e)
 		p := newPerftestPeer(t, ctx, "unix://"+l.dir+"/bare.sock")
 		defer p.dev.Close()
-		p.mtu, p.retries = 1024, short
-		for name, end := range map[string]func(p *perftestPeer, e *linuxEnd, to *perftest.Keys){
-			"Linux's program is killed": linuxProgramKilled,
-			"Linux's queue pair fails":  linuxFails,
-			"our queue pair fails":      weFail,
-			"Linux has the wrong key":   linuxWrongKey,
-			"we have the wrong key":     ourWrongKey,
-			"Linux sends too much":      linuxTooLong,
-			"we send too much":          weTooLong,
-			"we have no receive":        weNotReady,
-			"Linux has no receive":      linuxNotReady,
+		p.mtu = 1024
+		for name, is := range map[string]struct {
+			end     func(p *perftestPeer, e *linuxEnd, to *perftest.Keys)
+			retries retries
+		}{
+			"Linux's program is killed": {linuxProgramKilled, short},
+			"Linux's queue pair fails":  {linuxFails, short},
+			"our queue pair fails":      {weFail, short},
+			"Linux has the wrong key":   {linuxWrongKey, answered},
+			"we have the wrong key":     {ourWrongKey, answered},
+			"Linux sends too much":      {linuxTooLong, answered},
+			"we send too much":          {weTooLong, answered},
+			"we have no receive":        {weNotReady, answered},
+			"Linux has no receive":      {linuxNotReady, answered},
 		} {
 			t.Log(name)
+			p.retries = is.retries
 			own, to := p.own(), e.open()
 			p.connect(to)
-			e.connect(own, short)
-			end(p, e, to)
+			e.connect(own, is.retries)
+			is.end(p, e, to)
 			p.check(p.qp.Destroy(ctx))
 		}
 		if c := l.counters(t, 1); c["roce.wrong"] != 0 {

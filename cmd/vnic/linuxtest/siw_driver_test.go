@@ -50,6 +50,8 @@ func (l *wiredLab) eachWay(t *testing.T, f func(way *driverLab, server string)) 
 func nvmeIsVerified(way *driverLab, server string) {
 	way.nvmeTarget(server)
 	way.nvmeConnectTo(server)
-	way.startFio(slowly(5*time.Second)).wait(way.T, slowly(vnictest.Limit))
+	fio := way.startFio()
+	fio.moves(way.T, "before the end")
+	fio.wait(way.T)
 	way.guests[0].must("echo 1 >/sys/class/nvme/nvme0/delete_controller")
 }

@@ -37,7 +37,11 @@ func keep(cfg *config.Config, o *options, log *slog.Logger) (_ *resources, err e
 			sockets = append(sockets, f.Port.Socket)
 		}
 	}
-	awaitPredecessor(slices.DeleteFunc(sockets, func(path string) bool { return path == "" }))
+	uplink := ""
+	if cfg.Uplink.Type == config.UplinkTAP {
+		uplink = cfg.Uplink.Name
+	}
+	awaitPredecessor(slices.DeleteFunc(sockets, func(path string) bool { return path == "" }), uplink)
 	if k.text, err = keepText(o.path); err != nil {
 		return nil, err
 	}
@@ -224,19 +228,25 @@ func (k *resources) adoptKept(kind, attachment, name string, fds []int) (*ivshme
 	return win, w, err
 }
 
-// predecessorTime is how long to wait for the end of a worker whose supervisor was killed.
-const predecessorTime = 10 * time.Second
+const (
+	predecessorTime = 10 * time.Second // how long to wait for the end of a worker whose supervisor was killed
+	uplinkTime      = time.Second      // and then for the end of its TAP; one that is there longer is another's
+)
 
 // awaitPredecessor waits for the end of a worker whose supervisor was killed, if there is one. The
 // kernel kills that worker too, but it takes a moment, during which the worker still holds sockets
-// and TAPs.
-func awaitPredecessor(sockets []string) {
-	end := time.Now().Add(predecessorTime)
-	for _, path := range sockets {
-		for orphaned(path) && time.Now().Before(end) {
+// and its uplink's TAP. The TAP goes last, since other changes of interfaces may be before it.
+func awaitPredecessor(sockets []string, uplink string) {
+	await := func(limit time.Duration, is func() bool) {
+		for end := time.Now().Add(limit); is() && time.Now().Before(end); {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}
+	await(predecessorTime, func() bool { return slices.ContainsFunc(sockets, orphaned) })
+	await(uplinkTime, func() bool {
+		_, err := net.InterfaceByName(uplink)
+		return err == nil
+	})
 }
 
 // orphaned reports whether a socket listens although the process that created it is gone.

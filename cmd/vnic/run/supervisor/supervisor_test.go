@@ -136,8 +136,8 @@ func (r *testRelay) Attach(connect func() (*net.UnixConn, error)) {
 		return
 	}
 	go func() {
-		defer c.Close()
 		b, _ := io.ReadAll(c)
+		c.Close() // before what it said is known: then descriptors are counted
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.said = append(r.said, string(b))
