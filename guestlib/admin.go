@@ -17,7 +17,7 @@ import (
 // a fault, or the end of the stream. Each object keeps the admin with which it was created. So no
 // command about an object is sent in a later life, in which its numbers and keys mean other things.
 type admin struct {
-	s       *stream
+	stream  *stream
 	timeout time.Duration
 	sq, cq  *adminArea
 	slots   chan struct{} // one token for each free entry
@@ -60,7 +60,7 @@ func newAdmin(s *stream, pool *arena.Pool, timeout time.Duration) (*admin, error
 		return nil, err
 	}
 	a := &admin{
-		s: s, timeout: timeout, sq: sq, cq: cq,
+		stream: s, timeout: timeout, sq: sq, cq: cq,
 		slots:    make(chan struct{}, abi.MaxAdminEntries),
 		ended:    make(chan struct{}),
 		bell:     bell{record: abi.Doorbell{Kind: abi.DoorbellAdmin}},
@@ -106,8 +106,8 @@ func (a *admin) do(ctx context.Context, op abi.AdminOp, in params, out result, c
 		if err := a.failure(); err != nil {
 			return err
 		}
-		a.s.fail(needsReset("%s: %w: no completion within %v", op, ErrTimeout, a.timeout), false)
-		return a.s.failure()
+		a.stream.fail(needsReset("%s: %w: no completion within %v", op, ErrTimeout, a.timeout), false)
+		return a.stream.failure()
 	}
 	if c.Status != abi.StatusOK {
 		return &StatusError{Op: op.String(), Status: c.Status}
@@ -172,7 +172,7 @@ func (a *admin) postWith(op abi.AdminOp, in params, completed func(*abi.AdminCQE
 		return nil, fmt.Errorf("admin queue: %s: %w", op, err)
 	}
 	a.waiting[e.ID] = c
-	a.s.ringBoth(&a.bell, index, also)
+	a.stream.ringBoth(&a.bell, index, also)
 	return c, nil
 }
 
@@ -202,8 +202,8 @@ func (a *admin) free() {
 // watch ends the life when the stream ends.
 func (a *admin) watch() {
 	select {
-	case <-a.s.done:
-		a.end(a.s.failure())
+	case <-a.stream.done:
+		a.end(a.stream.failure())
 	case <-a.ended:
 	}
 }

@@ -28,8 +28,8 @@ func newSilentRig(t testing.TB) *silentRig {
 	}
 	c1, c2 := net.Pipe()
 	d := &Device{pool: arena.NewPool(src)}
-	d.s.Store(newStream(c1))
-	d.now.Store(&attributes{})
+	d.stream.Store(newStream(c1))
+	d.learned.Store(&attributes{})
 	t.Cleanup(func() {
 		c1.Close()
 		c2.Close()
@@ -91,7 +91,7 @@ func TestTheDataPathDoesNotAllocate(t *testing.T) {
 		if err := r.qp.PostSend(&SendWR{ID: id, Opcode: Send, Flags: Signaled, Inline: inline}); err != nil {
 			t.Fatal(err)
 		}
-		r.qp.dev.s.Load().arm(&r.cq.bell, 0)
+		r.qp.dev.stream.Load().arm(&r.cq.bell, 0)
 		r.done(t, id-1)
 		r.done(t, id)
 		if n, err := r.cq.Poll(wc[:]); n != 2 || err != nil || wc[1].ID != id {

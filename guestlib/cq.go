@@ -91,7 +91,7 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 		qps:    map[uint32]*QP{},
 		srqs:   map[uint32]*SRQ{},
 		wake:   make(chan struct{}),
-		byWord: d.now.Load().info.Features&abi.FeatureArmWord != 0,
+		byWord: d.learned.Load().info.Features&abi.FeatureArmWord != 0,
 	}
 	in := abi.CreateCQ{Log2Entries: log2, Vector: d.vector(), Levels: mem.list.Levels, Pages: mem.list.Root}
 	err = cq.admin.do(ctx, abi.AdminOpCreateCQ, &in, nil, func(e *abi.AdminCQE) {
@@ -113,10 +113,10 @@ func (d *Device) CreateCQ(ctx context.Context, entries int) (*CQ, error) {
 
 // vector returns the event queue of the window for the next CQ, in turn; 0: events are messages.
 func (d *Device) vector() uint16 {
-	if d.now.Load().vectors == 0 {
+	if d.learned.Load().vectors == 0 {
 		return 0
 	}
-	return 1 + uint16(d.nextVector.Add(1)%uint32(d.now.Load().vectors))
+	return 1 + uint16(d.nextVector.Add(1)%uint32(d.learned.Load().vectors))
 }
 
 // Poll takes up to len(wc) completions and returns their number. It does not block. An error means
@@ -326,7 +326,7 @@ func (c *CQ) wait(ctx context.Context, flags uint8) error {
 // possibly no event comes.
 func (c *CQ) arm(flags uint8) (ready bool, err error) {
 	if !c.byWord {
-		c.dev.s.Load().arm(&c.bell, flags)
+		c.dev.stream.Load().arm(&c.bell, flags)
 		return false, nil
 	}
 	c.mu.Lock()
@@ -429,11 +429,11 @@ func (c *CQ) discardIn(a area, log2 uint8, next uint32, gone func(*abi.CQE) bool
 // Destroy destroys the queue. It returns ErrBusy while QPs complete to it.
 func (c *CQ) Destroy(ctx context.Context) error {
 	return c.ended.once(func() error {
-		c.dev.s.Load().silence(&c.bell, true)
+		c.dev.stream.Load().mute(&c.bell)
 		err := c.admin.do(ctx, abi.AdminOpDestroyCQ, &abi.DestroyCQ{CQN: c.cqn}, nil, nil)
 		if err != nil && !gone(err) {
-			c.dev.s.Load().silence(&c.bell, false)
-			c.signal() // waiters arm again, because their doorbells were suppressed
+			c.dev.stream.Load().unmute(&c.bell)
+			c.signal() // waiters arm again, because their doorbells were dropped
 			return err
 		}
 		c.dev.objects.cqs.remove(c.cqn, c)

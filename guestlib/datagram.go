@@ -33,7 +33,7 @@ type AH struct {
 // CreateAH creates an address handle. It does not check whether the destination exists: datagrams
 // to an unknown address are lost.
 func (p *PD) CreateAH(ctx context.Context, cfg AHConfig) (*AH, error) {
-	if p.dev.now.Load().info.Features&abi.FeatureDatagrams == 0 {
+	if p.dev.learned.Load().info.Features&abi.FeatureDatagrams == 0 {
 		return nil, errNoDatagrams
 	}
 	var r abi.CreateAHResult

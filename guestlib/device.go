@@ -78,8 +78,8 @@ type Device struct {
 	src    arena.Source
 	pool   *arena.Pool
 
-	s          atomic.Pointer[stream]     // replaced when a lost device is back
-	now        atomic.Pointer[attributes] // never nil
+	stream     atomic.Pointer[stream]     // replaced when a lost device is back
+	learned    atomic.Pointer[attributes] // never nil
 	nextVector atomic.Uint32              // for the next CQ
 	admin      atomic.Pointer[admin]      // of the current life of the function
 	cm         cm
@@ -87,11 +87,11 @@ type Device struct {
 	objects objects
 	events  events
 
-	resetting sync.Mutex
-	loud      bool // the device may still use the memory: a stream ended without its confirmation, with no reset since; guarded by resetting
-	survivor  survivor
-	closeOnce sync.Once
-	closeErr  error
+	resetting   sync.Mutex
+	memoryInUse bool // the device may still use the memory: a stream ended without its confirmation, with no reset since; guarded by resetting
+	survivor    survivor
+	closeOnce   sync.Once
+	closeErr    error
 }
 
 // attributes holds what the driver has learned about a device when it attached.
@@ -126,7 +126,7 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 	}
 	d.cm.init()
 	d.survivor.init()
-	d.now.Store(&attributes{path: t.scheme})
+	d.learned.Store(&attributes{path: t.scheme})
 	// The admin queue exists before the reader starts, so that the reader can handle messages that
 	// a hostile device sends too early.
 	s := newStream(conn)
@@ -148,7 +148,7 @@ func Open(ctx context.Context, url string, opts Options) (*Device, error) {
 // begin attaches by a new stream and its admin queue.
 func (d *Device) begin(ctx context.Context, s *stream, a *admin) error {
 	s.handler, s.memory = d.handle, d.pool
-	d.s.Store(s)
+	d.stream.Store(s)
 	d.admin.Store(a)
 	s.start(d.opts.Heartbeat, d.opts.HeartbeatTimeout)
 	s.wg.Go(a.watch)
@@ -180,7 +180,7 @@ func (d *Device) attach(ctx context.Context) error {
 		hello.Features &^= abi.FeatureEventIndex
 	}
 	abi.PutText(hello.Driver[:], opts.Driver)
-	body, err := d.s.Load().call(ctx, &hello)
+	body, err := d.stream.Load().call(ctx, &hello)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (d *Device) attach(ctx context.Context) error {
 		return protocolError("%v", err)
 	}
 	if reply.Status != abi.StatusOK {
-		return d.s.Load().refused(ctx, "hello for function "+fn.String(), reply.Status)
+		return d.stream.Load().refused(ctx, "hello for function "+fn.String(), reply.Status)
 	}
 	if reply.Major != abi.VersionMajor {
 		return fmt.Errorf("%w: the device speaks ABI version %d, this driver %d: update the older one", ErrUnsupported, reply.Major, abi.VersionMajor)
@@ -207,24 +207,24 @@ func (d *Device) attach(ctx context.Context) error {
 	if err := d.enable(ctx); err != nil {
 		return err
 	}
-	if err := (registers{d.s.Load()}).identify(ctx, &at.info); err != nil {
+	if err := (registers{d.stream.Load()}).identify(ctx, &at.info); err != nil {
 		return err
 	}
-	d.now.Store(at) // Query needs the features
+	d.learned.Store(at) // Query needs the features
 	limits, err := d.Query(ctx)
 	if err != nil {
 		return err
 	}
 	all := *at
 	all.limits = limits
-	d.now.Store(&all)
+	d.learned.Store(&all)
 	return nil
 }
 
 // enable resets the function if an earlier driver left it in use, sets up the admin queue and waits
 // for READY.
 func (d *Device) enable(ctx context.Context) error {
-	regs := registers{d.s.Load()}
+	regs := registers{d.stream.Load()}
 	state, err := regs.state(ctx)
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (d *Device) openWindow(at *attributes, function uint32) {
 	default:
 		return
 	}
-	s := d.s.Load()
+	s := d.stream.Load()
 	s.useWindow(w)
 	if at.info.Features&abi.FeatureVectors == 0 {
 		at.winErr = errors.New("the device knows no vectors")
@@ -290,19 +290,19 @@ func (d *Device) openWindow(at *attributes, function uint32) {
 // interrupts), "ivshmem" or "pci" (window, and messages for events), "vsock" or "unix" (messages).
 // In a guest the error says why a better path is not used.
 func (d *Device) Path() (string, error) {
-	at := d.now.Load()
+	at := d.learned.Load()
 	return at.path, at.winErr
 }
 
 // Info returns the description of the function. It does not ask the device.
-func (d *Device) Info() Info { return d.now.Load().info }
+func (d *Device) Info() Info { return d.learned.Load().info }
 
 // GID returns the function's address in its tenant.
-func (d *Device) GID() GID { return d.now.Load().info.GID }
+func (d *Device) GID() GID { return d.learned.Load().info.GID }
 
 // Limits returns the limits that the device reported when it was opened. It does not ask the
 // device.
-func (d *Device) Limits() Limits { return d.now.Load().limits }
+func (d *Device) Limits() Limits { return d.learned.Load().limits }
 
 // Query asks the device for its limits.
 func (d *Device) Query(ctx context.Context) (Limits, error) {
@@ -335,7 +335,7 @@ func (d *Device) Done() <-chan struct{} { return d.admin.Load().ended }
 
 // Err returns nil while the device works, otherwise an ErrDeviceLost or ErrClosed.
 func (d *Device) Err() error {
-	if err := d.s.Load().failure(); err != nil {
+	if err := d.stream.Load().failure(); err != nil {
 		return err
 	}
 	if lost := d.survivor.lost.Load(); lost != nil { // the new stream is not fully set up yet
@@ -356,9 +356,9 @@ func (d *Device) Close() error {
 		d.resetting.Lock() // a Reset in progress fails now
 		defer d.resetting.Unlock()
 		d.leave() // a Reset may have opened another stream since
-		d.s.Load().wg.Wait()
+		d.stream.Load().wg.Wait()
 		d.retire()
-		if d.loud || !d.s.Load().quiet {
+		if d.memoryInUse || !d.stream.Load().released {
 			d.closeErr = fmt.Errorf("close: %w: the device did not confirm that it is done with %d bytes of memory; they stay mapped until the process ends", ErrTimeout, d.pool.InUse())
 			return
 		}
@@ -369,7 +369,7 @@ func (d *Device) Close() error {
 
 // leave sends a goodbye and waits until the stream has ended.
 func (d *Device) leave() {
-	s := d.s.Load()
+	s := d.stream.Load()
 	s.goodbye()
 	select {
 	case <-s.done: // best of all, the device closed the stream: the function is reset
@@ -381,6 +381,6 @@ func (d *Device) leave() {
 // retire makes sure that no object accesses its memory any more.
 func (d *Device) retire() {
 	d.admin.Load().close()
-	d.s.Load().useWindow(nil)
-	d.objects.stop(d.s.Load())
+	d.stream.Load().useWindow(nil)
+	d.objects.stopAll(d.stream.Load(), errClosedDevice)
 }

@@ -106,8 +106,7 @@ func (d *Device) handleCQEvent(body []byte) error {
 	return nil
 }
 
-// handleAsync makes what the device reports true before it tells the program, which may use the object,
-// or reset the function, as soon as it has the event.
+// handleAsync updates the objects first and then tells the program, which may use them at once.
 func (d *Device) handleAsync(e *abi.AsyncEvent) error {
 	switch e.Type {
 	case abi.EventConnectRequest:
@@ -172,22 +171,15 @@ func (o *objects) news(cqn uint32) {
 	}
 }
 
-// stop makes sure that no object accesses its memory any more, because the device is closed.
-func (o *objects) stop(s *stream) {
-	o.qps.each(func(qp *QP) { qp.stop(s, true) })
-	o.srqs.each(func(srq *SRQ) { srq.w.stop(s, true) })
-	o.cqs.each(func(cq *CQ) { cq.broken(errClosedDevice) })
-}
-
-// silence makes sure that no object rings or accesses its memory any more, and removes all objects.
-func (o *objects) silence(s *stream, why error) {
+// stopAll makes sure that no object rings or accesses its memory any more, and removes all objects.
+func (o *objects) stopAll(s *stream, why error) {
 	o.qps.drain(func(qp *QP) {
-		qp.stop(s, true)
+		qp.stop(s)
 		qp.setError()
 	})
-	o.srqs.drain(func(srq *SRQ) { srq.w.stop(s, true) })
+	o.srqs.drain(func(srq *SRQ) { srq.w.stop(s) })
 	o.cqs.drain(func(cq *CQ) {
-		s.silence(&cq.bell, true)
+		s.mute(&cq.bell)
 		cq.broken(why)
 	})
 }
@@ -223,16 +215,7 @@ func (t *table[T]) remove(n uint32, object T) {
 	}
 }
 
-// each calls f, which must not use the table, for every object.
-func (t *table[T]) each(f func(T)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, object := range t.list {
-		f(object)
-	}
-}
-
-// drain removes all objects and calls f for each.
+// drain removes all objects and calls f, which must not use the table, for each.
 func (t *table[T]) drain(f func(T)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -29,7 +29,7 @@ func FuzzDeviceMessages(f *testing.F) {
 		r.cq.wake = make(chan struct{})
 		c := newConn(r.qp)
 		d.cm.add(1, c)
-		a, err := newAdmin(d.s.Load(), d.pool, 0)
+		a, err := newAdmin(d.stream.Load(), d.pool, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

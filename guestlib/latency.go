@@ -30,9 +30,9 @@ type Latency struct {
 	WakeUS float64
 }
 
-// quiet is how long the device is left idle before it is rung. It is longer than the device ever
+// idlePause is how long the device is left idle before it is rung. It is longer than the device ever
 // polls for work.
-const quiet = time.Millisecond
+const idlePause = time.Millisecond
 
 // MeasureLatency takes n samples of each latency. Meanwhile it keeps the caller's processor busy
 // polling memory.
@@ -52,7 +52,7 @@ func (d *Device) MeasureLatency(ctx context.Context, n int) (l Latency, err erro
 	defer func() { err = errors.Join(err, cq.Destroy(context.WithoutCancel(ctx))) }()
 	bells, wakes := make([]time.Duration, 0, n), make([]time.Duration, 0, n)
 	for range n {
-		time.Sleep(quiet)
+		time.Sleep(idlePause)
 		bell, wake, err := d.reach(ctx, cq)
 		if err != nil {
 			return l, err
@@ -60,7 +60,7 @@ func (d *Device) MeasureLatency(ctx context.Context, n int) (l Latency, err erro
 		bells, wakes = append(bells, bell), append(wakes, wake)
 	}
 	l = Latency{Samples: n, DoorbellUS: median(bells), WakeUS: median(wakes)}
-	l.ShadowUS, err = d.s.Load().shadow(cq, n)
+	l.ShadowUS, err = d.stream.Load().shadow(cq, n)
 	return l, err
 }
 
@@ -70,7 +70,7 @@ func (d *Device) reach(ctx context.Context, cq *CQ) (bell, wake time.Duration, e
 	cq.wakeMu.Lock()
 	news := cq.wake
 	cq.wakeMu.Unlock()
-	bell, _, err = d.s.Load().timeRecord(cq.newsBell())
+	bell, _, err = d.stream.Load().timeRecord(cq.newsBell())
 	if err != nil || bell == 0 {
 		if err == nil {
 			bell, wake, err = d.admin.Load().probe(ctx, cq)
@@ -120,8 +120,8 @@ func (a *admin) probe(ctx context.Context, cq *CQ) (bell, wake time.Duration, er
 			held++
 		case <-ctx.Done():
 			return 0, 0, ctx.Err()
-		case <-a.s.done:
-			return 0, 0, a.s.failure()
+		case <-a.stream.done:
+			return 0, 0, a.stream.failure()
 		}
 	}
 	a.mu.Lock()
@@ -147,10 +147,10 @@ func (a *admin) probe(ctx context.Context, cq *CQ) (bell, wake time.Duration, er
 			wake, news = max(time.Since(start)-bell, 0), c.done
 			continue
 		case <-timer.C:
-			a.s.fail(lost(fmt.Errorf("%s: %w: no completion and event within %v", c.op, ErrTimeout, a.timeout)), false)
-		case <-a.s.done:
+			a.stream.fail(lost(fmt.Errorf("%s: %w: no completion and event within %v", c.op, ErrTimeout, a.timeout)), false)
+		case <-a.stream.done:
 		}
-		return 0, 0, a.s.failure()
+		return 0, 0, a.stream.failure()
 	}
 	return bell, wake, nil
 }
@@ -168,8 +168,8 @@ func (a *admin) watchAnswer(i uint32, start time.Time, news <-chan struct{}) (ti
 		select {
 		case <-news:
 			return time.Since(start), nil
-		case <-a.s.done:
-			return took, a.s.failure()
+		case <-a.stream.done:
+			return took, a.stream.failure()
 		default:
 			runtime.Gosched()
 		}
@@ -257,7 +257,7 @@ func (q *QP) TimeSend(wr *SendWR) (took time.Duration, rung bool, err error) {
 	n, err := w.encode(wr)
 	start := time.Now()
 	if err == nil {
-		err = w.push(q.dev.s.Load(), n, q.signals(wr))
+		err = w.push(q.dev.stream.Load(), n, q.posted(wr))
 	}
 	next := w.next
 	rung = w.rung != before

@@ -80,7 +80,7 @@ type PD struct {
 	dev   *Device
 	admin *admin
 	pdn   uint32
-	end   end
+	ended end
 }
 
 // AllocPD creates a protection domain.
@@ -95,7 +95,7 @@ func (d *Device) AllocPD(ctx context.Context) (*PD, error) {
 
 // Dealloc destroys the domain. It returns ErrBusy while the domain has memory regions or QPs.
 func (p *PD) Dealloc(ctx context.Context) error {
-	return p.end.once(func() error {
+	return p.ended.once(func() error {
 		return p.admin.do(ctx, abi.AdminOpDeallocPD, &abi.DeallocPD{PDN: p.pdn}, nil, nil)
 	})
 }
@@ -132,7 +132,7 @@ func (p *PD) RegMR(ctx context.Context, buf *Buffer, access uint32) (*MR, error)
 	list.Free() // the device has copied it
 	if err != nil {
 		buf.release()
-		return nil, registers{p.dev.s.Load()}.outside(ctx, err, buf.block.Pages())
+		return nil, registers{p.dev.stream.Load()}.outside(ctx, err, buf.block.Pages())
 	}
 	return &MR{pd: p, buf: buf, base: base, lkey: r.LKey, rkey: r.RKey}, nil
 }

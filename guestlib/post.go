@@ -76,7 +76,7 @@ type RecvWR struct {
 // once, the memory in its SGL only after its completion. PostSend does not block and does not
 // allocate.
 func (q *QP) PostSend(wr *SendWR) error {
-	if err := q.sends(); err != nil {
+	if err := q.checkSends(); err != nil {
 		return err
 	}
 	w := q.sq
@@ -86,13 +86,13 @@ func (q *QP) PostSend(wr *SendWR) error {
 	if err != nil {
 		return err
 	}
-	return w.push(q.dev.s.Load(), n, q.signals(wr))
+	return w.push(q.dev.stream.Load(), n, q.posted(wr))
 }
 
 // PostSends posts several requests in order, with at most one doorbell, like a list given to
 // ibv_post_send. If a request fails, it returns the number of requests posted before it.
 func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
-	if err := q.sends(); err != nil {
+	if err := q.checkSends(); err != nil {
 		return 0, err
 	}
 	w := q.sq
@@ -103,21 +103,21 @@ func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
 		if size, err = w.encode(&wrs[n]); err != nil {
 			break
 		}
-		if err = w.put(size, q.signals(&wrs[n])); err != nil {
+		if err = w.put(size, q.posted(&wrs[n])); err != nil {
 			break
 		}
 		n++
 	}
 	if n > 0 {
-		if e := w.publish(q.dev.s.Load()); e != nil {
+		if e := w.publish(q.dev.stream.Load()); e != nil {
 			return 0, e
 		}
 	}
 	return n, err
 }
 
-// sends returns nil if the QP accepts send requests, otherwise the reason.
-func (q *QP) sends() error {
+// checkSends returns nil if the QP accepts send requests, otherwise the reason.
+func (q *QP) checkSends() error {
 	switch q.State() {
 	case abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE, abi.QPStateErr:
 	default:
@@ -129,8 +129,8 @@ func (q *QP) sends() error {
 	return nil
 }
 
-// signals returns what to remember about a posted request.
-func (q *QP) signals(wr *SendWR) posted {
+// posted returns what to remember about a posted request.
+func (q *QP) posted(wr *SendWR) posted {
 	return posted{id: wr.ID, signaled: q.sigAll || wr.Flags&Signaled != 0}
 }
 
@@ -193,7 +193,7 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 	if q.rq == nil {
 		return errNoReceives
 	}
-	return q.rq.receive(q.dev.s.Load(), wr)
+	return q.rq.receive(q.dev.stream.Load(), wr)
 }
 
 // receive posts a receive.
@@ -273,7 +273,7 @@ func newWorkQueue(d *Device, log2, log2Stride uint8, kind abi.DoorbellKind) (*wo
 		bell:   bell{record: abi.Doorbell{Kind: kind}},
 		entry:  make([]byte, layout.Stride()),
 		posted: make([]posted, layout.Entries()),
-		always: d.now.Load().info.Features&abi.FeatureEventIndex == 0,
+		always: d.learned.Load().info.Features&abi.FeatureEventIndex == 0,
 	}, nil
 }
 
@@ -373,17 +373,28 @@ func (w *workQueue) taken() (uint32, error) {
 	return ring.Mem(w.area.block.Bytes()).Load32(abi.QueueHeaderConsumer)
 }
 
-// stop makes the queue refuse work and stops its doorbell (dead), or undoes that.
-func (w *workQueue) stop(s *stream, dead bool) {
+// stop makes the queue refuse work and mutes its doorbell.
+func (w *workQueue) stop(s *stream) {
 	if w == nil {
 		return // the QP has no such queue
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.dead = dead
-	s.silence(&w.bell, dead)
-	if !dead && w.next != 0 {
-		s.ring(&w.bell, w.ring.Next()) // a doorbell may have been suppressed
+	w.dead = true
+	s.mute(&w.bell)
+}
+
+// resume undoes stop.
+func (w *workQueue) resume(s *stream) {
+	if w == nil {
+		return // the QP has no such queue
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dead = false
+	s.unmute(&w.bell)
+	if w.next != 0 {
+		s.ring(&w.bell, w.ring.Next()) // a doorbell may have been dropped
 	}
 }
 

@@ -100,11 +100,11 @@ func (c *QPConfig) defaults(d *Device, a *admin) error {
 		v        int
 		min, max int
 	}{
-		{"SendEntries", c.SendEntries, 1, int(d.now.Load().limits.MaxQPEntries)},
-		{"RecvEntries", c.RecvEntries, 1, int(d.now.Load().limits.MaxQPEntries)},
-		{"MaxSendSGE", c.MaxSendSGE, 1, int(d.now.Load().limits.MaxSGE)},
-		{"MaxRecvSGE", c.MaxRecvSGE, 1, int(d.now.Load().limits.MaxSGE)},
-		{"MaxInline", c.MaxInline, 0, int(d.now.Load().limits.MaxInline)},
+		{"SendEntries", c.SendEntries, 1, int(d.learned.Load().limits.MaxQPEntries)},
+		{"RecvEntries", c.RecvEntries, 1, int(d.learned.Load().limits.MaxQPEntries)},
+		{"MaxSendSGE", c.MaxSendSGE, 1, int(d.learned.Load().limits.MaxSGE)},
+		{"MaxRecvSGE", c.MaxRecvSGE, 1, int(d.learned.Load().limits.MaxSGE)},
+		{"MaxInline", c.MaxInline, 0, int(d.learned.Load().limits.MaxInline)},
 	} {
 		if v.v < v.min || v.v > v.max {
 			return invalid("QP: %s is %d; the device takes %d to %d", v.name, v.v, v.min, v.max)
@@ -116,12 +116,12 @@ func (c *QPConfig) defaults(d *Device, a *admin) error {
 // attributes checks and completes the attributes that all types of queue pairs have.
 func (c *QPConfig) attributes(d *Device) error {
 	if c.PathMTU == 0 {
-		c.PathMTU = d.now.Load().info.MTU
+		c.PathMTU = d.learned.Load().info.MTU
 	}
 	for _, v := range []struct {
 		v   *uint8
 		def uint8
-	}{{&c.MinRNRTimer, 12}, {&c.RetryCount, 7}, {&c.RNRRetry, 7}, {&c.ReadAtomic, d.now.Load().limits.MaxReadAtomic}} {
+	}{{&c.MinRNRTimer, 12}, {&c.RetryCount, 7}, {&c.RNRRetry, 7}, {&c.ReadAtomic, d.learned.Load().limits.MaxReadAtomic}} {
 		if *v.v == 0 {
 			*v.v = v.def
 		}
@@ -142,7 +142,7 @@ func (p *PD) CreateQP(ctx context.Context, cfg QPConfig) (*QP, error) {
 	if err := cfg.defaults(d, p.admin); err != nil {
 		return nil, err
 	}
-	if cfg.datagrams() && d.now.Load().info.Features&abi.FeatureDatagrams == 0 {
+	if cfg.datagrams() && d.learned.Load().info.Features&abi.FeatureDatagrams == 0 {
 		return nil, errNoDatagrams
 	}
 	receives := cfg.connected() || cfg.datagrams()
@@ -316,20 +316,26 @@ func (q *QP) complete(c *CQ, e *abi.CQE) error {
 	return nil
 }
 
-// stop makes the queues refuse work (dead), or accept it again.
-func (q *QP) stop(s *stream, dead bool) {
-	q.sq.stop(s, dead)
-	q.rq.stop(s, dead)
+// stop makes the queues refuse work.
+func (q *QP) stop(s *stream) {
+	q.sq.stop(s)
+	q.rq.stop(s)
+}
+
+// resume undoes stop.
+func (q *QP) resume(s *stream) {
+	q.sq.resume(s)
+	q.rq.resume(s)
 }
 
 // Destroy disconnects and frees the queue pair. Outstanding work gets no completion, and
 // completions not polled yet are dropped.
 func (q *QP) Destroy(ctx context.Context) error {
 	return q.ended.once(func() error {
-		q.stop(q.dev.s.Load(), true)
+		q.stop(q.dev.stream.Load())
 		err := q.pd.admin.do(ctx, abi.AdminOpDestroyQP, &abi.DestroyQP{QPN: q.qpn}, nil, nil)
 		if err != nil && !gone(err) {
-			q.stop(q.dev.s.Load(), false)
+			q.resume(q.dev.stream.Load())
 			return err
 		}
 		q.setError()
@@ -402,7 +408,7 @@ func (a *QPAddress) UnmarshalBinary(b []byte) error {
 }
 
 // Address returns the QP's address for a peer.
-func (q *QP) Address() QPAddress { return QPAddress{q.dev.now.Load().info.GID, q.qpn} }
+func (q *QP) Address() QPAddress { return QPAddress{q.dev.learned.Load().info.GID, q.qpn} }
 
 // Wire moves a QP from INIT through RTR to RTS, with a peer whose address the program has got by a
 // way of its own. The peer must do the same, sooner or later. Wire does not wait for the peer:
@@ -411,7 +417,7 @@ func (q *QP) Address() QPAddress { return QPAddress{q.dev.now.Load().info.GID, q
 // Connect, the program does not learn when the peer leaves. A peer may be another QP of this
 // function, or the QP itself.
 func (q *QP) Wire(ctx context.Context, peer QPAddress) error {
-	if q.dev.now.Load().info.Features&abi.FeatureExtendedVerbs == 0 {
+	if q.dev.learned.Load().info.Features&abi.FeatureExtendedVerbs == 0 {
 		return fmt.Errorf("%w: this device connects QPs by Connect and Accept only", ErrUnsupported)
 	}
 	if s := q.State(); s != abi.QPStateInit {

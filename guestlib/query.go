@@ -30,7 +30,7 @@ func (d *Device) Counters(ctx context.Context) (list []uint64, err error) {
 
 // Clock reads the device's clock, which gives completions their Timestamp.
 func (d *Device) Clock(ctx context.Context) (time.Duration, error) {
-	v, err := registers{d.s.Load()}.read(ctx, abi.RegClock, 8)
+	v, err := registers{d.stream.Load()}.read(ctx, abi.RegClock, 8)
 	return time.Duration(v), err
 }
 

@@ -49,7 +49,7 @@ const (
 // survive recovers the device each time it is lost, until it is closed or breaks the protocol.
 func (d *Device) survive() {
 	for {
-		s := d.s.Load()
+		s := d.stream.Load()
 		select {
 		case <-s.done:
 		case <-d.survivor.ctx.Done():
@@ -61,7 +61,7 @@ func (d *Device) survive() {
 		}
 		d.events.emit(Event{Type: abi.EventFunctionState, Status: uint32(abi.StateReset), Reason: err.Error()})
 		for pause := firstPause; d.revive() != nil; pause = min(2*pause, lastPause) {
-			if !errors.Is(d.s.Load().failure(), ErrNeedsReset) {
+			if !errors.Is(d.stream.Load().failure(), ErrNeedsReset) {
 				return
 			}
 			select {
@@ -101,7 +101,7 @@ func (d *Device) Await(ctx context.Context) error {
 func (d *Device) revive() error {
 	d.resetting.Lock()
 	defer d.resetting.Unlock()
-	if d.s.Load().failure() == nil {
+	if d.stream.Load().failure() == nil {
 		return nil
 	}
 	return d.redial(d.survivor.ctx)
@@ -113,13 +113,13 @@ func (d *Device) redial(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.opts.CommandTimeout)
 	defer cancel()
 	defer context.AfterFunc(d.survivor.ctx, cancel)()
-	old, dead := d.s.Load(), d.admin.Load()
+	old, dead := d.stream.Load(), d.admin.Load()
 	lost := old.failure()
 	d.survivor.lost.Store(&lost)
 	old.wg.Wait()
 	old.useWindow(nil)
-	d.loud = d.loud || !old.quiet
-	d.objects.silence(d.s.Load(), lost)
+	d.memoryInUse = d.memoryInUse || !old.released
+	d.objects.stopAll(d.stream.Load(), lost)
 	dead.close()
 	dead.free() // the pool may still hold the memory (Pool.Hold)
 	d.cm.clear()
@@ -137,7 +137,7 @@ func (d *Device) redial(ctx context.Context) error {
 		s.fail(needsReset("%w", err), !a.told.Load())
 		return err
 	}
-	d.loud = false // after the reset the device accesses no earlier memory any more (DEV-303)
+	d.memoryInUse = false // after the reset the device accesses no earlier memory any more (DEV-303)
 	d.pool.Release()
 	d.survivor.lost.Store(nil)
 	d.survivor.alive()
@@ -156,22 +156,22 @@ var errReset = fmt.Errorf("function reset: %w", ErrClosed)
 func (d *Device) Reset(ctx context.Context) error {
 	d.resetting.Lock()
 	defer d.resetting.Unlock()
-	if err := d.s.Load().failure(); err != nil {
+	if err := d.stream.Load().failure(); err != nil {
 		if d.survivor.ended() || errors.Is(err, ErrClosed) {
 			return fmt.Errorf("reset: %w", errClosedDevice)
 		}
 		return d.redial(ctx)
 	}
 	old := d.admin.Load()
-	d.objects.silence(d.s.Load(), errReset)
+	d.objects.stopAll(d.stream.Load(), errReset)
 	ctx, cancel := context.WithTimeout(ctx, old.timeout)
 	defer cancel()
-	err := registers{d.s.Load()}.control(ctx, abi.ControlReset, abi.StateReset)
+	err := registers{d.stream.Load()}.control(ctx, abi.ControlReset, abi.StateReset)
 	if err != nil {
 		d.pool.Hold() // the device may still use the memory of objects that are destroyed now
 	}
 	old.end(errReset)
-	d.objects.silence(d.s.Load(), errReset) // objects that commands have created since
+	d.objects.stopAll(d.stream.Load(), errReset) // objects that commands have created since
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
@@ -180,12 +180,12 @@ func (d *Device) Reset(ctx context.Context) error {
 	old.close()
 	old.free()
 	d.cm.clear()
-	a, err := newAdmin(d.s.Load(), d.pool, old.timeout)
+	a, err := newAdmin(d.stream.Load(), d.pool, old.timeout)
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	d.admin.Store(a)
-	d.s.Load().wg.Go(a.watch)
+	d.stream.Load().wg.Go(a.watch)
 	if err := d.enable(ctx); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}

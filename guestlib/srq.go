@@ -46,7 +46,7 @@ func (p *PD) CreateSRQ(ctx context.Context, cfg SRQConfig) (*SRQ, error) {
 	if cfg.MaxSGE == 0 {
 		cfg.MaxSGE = 1
 	}
-	l := &p.dev.now.Load().limits
+	l := &p.dev.learned.Load().limits
 	switch {
 	case cfg.Entries < 1 || cfg.Entries > int(l.MaxQPEntries):
 		return nil, invalid("SRQ of %d entries; the device takes 1 to %d", cfg.Entries, l.MaxQPEntries)
@@ -109,7 +109,7 @@ func (s *SRQ) Num() uint32 { return s.srqn }
 // block and does not allocate.
 func (s *SRQ) PostRecv(wr *RecvWR) error {
 	s.outstanding.Add(1) // before its completion can come
-	err := s.w.receive(s.pd.dev.s.Load(), wr)
+	err := s.w.receive(s.pd.dev.stream.Load(), wr)
 	if err != nil {
 		s.outstanding.Add(-1)
 	}
@@ -137,8 +137,8 @@ func (s *SRQ) SetLimit(ctx context.Context, n int) error {
 // Resize gives the queue room for entries receives. It returns ErrQueueFull if more are waiting
 // now.
 func (s *SRQ) Resize(ctx context.Context, entries int) error {
-	if entries < 1 || entries > int(s.pd.dev.now.Load().limits.MaxQPEntries) {
-		return invalid("SRQ of %d entries; the device takes 1 to %d", entries, s.pd.dev.now.Load().limits.MaxQPEntries)
+	if entries < 1 || entries > int(s.pd.dev.learned.Load().limits.MaxQPEntries) {
+		return invalid("SRQ of %d entries; the device takes 1 to %d", entries, s.pd.dev.learned.Load().limits.MaxQPEntries)
 	}
 	w := s.w
 	w.mu.Lock() // no receive must be posted meanwhile (DRV-922)
@@ -182,7 +182,7 @@ func (s *SRQ) Resize(ctx context.Context, entries int) error {
 	}
 	w.area.free()
 	w.area, w.layout, w.ring, w.next = n.area, n.layout, n.ring, w.next-r.Consumer
-	s.pd.dev.s.Load().ring(&w.bell, w.ring.Next())
+	s.pd.dev.stream.Load().ring(&w.bell, w.ring.Next())
 	return nil
 }
 
@@ -198,10 +198,10 @@ func (s *SRQ) Query(ctx context.Context) (abi.QuerySRQResult, error) {
 func (s *SRQ) Destroy(ctx context.Context) error {
 	return s.ended.once(func() error {
 		d := s.pd.dev
-		s.w.stop(d.s.Load(), true)
+		s.w.stop(d.stream.Load())
 		err := s.pd.admin.do(ctx, abi.AdminOpDestroySRQ, &abi.DestroySRQ{SRQN: s.srqn}, nil, nil)
 		if err != nil && !gone(err) {
-			s.w.stop(d.s.Load(), false)
+			s.w.resume(d.stream.Load())
 			return err
 		}
 		if s.cq != nil {

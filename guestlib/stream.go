@@ -31,15 +31,15 @@ type stream struct {
 	handler func(h abi.MsgHeader, body []byte) error // called by the reader for messages that are no replies
 	memory  *arena.Pool                              // memory that the device may access; nil: none
 
-	mu    sync.Mutex
-	out   []byte // framed messages not yet taken by the writer
-	dirty []*bell
-	win   *window.Window         // nil: doorbells are messages
-	calls map[uint64]chan []byte // by tag
-	tag   uint64
-	err   error // set once; then nothing is accepted any more
-	bye   bool  // goodbye was queued
-	quiet bool  // the device closed the stream or stopped, so it does not access memory any more
+	mu       sync.Mutex
+	out      []byte // framed messages not yet taken by the writer
+	dirty    []*bell
+	win      *window.Window         // nil: doorbells are messages
+	calls    map[uint64]chan []byte // by tag
+	tag      uint64
+	err      error // set once; then nothing is accepted any more
+	bye      bool  // goodbye was queued
+	released bool  // the device closed the stream or stopped, so it does not access memory any more
 
 	wake     chan struct{} // to the writer, capacity 1
 	done     chan struct{} // closed after err is set
@@ -53,7 +53,7 @@ type bell struct {
 	record abi.Doorbell
 	fresh  *atomic.Uint32 // if not nil, the index is read from here when the doorbell is sent
 	dirty  bool           // on the stream's dirty list
-	dead   bool           // the queue is being destroyed: never send it again
+	muted  bool           // the queue is being destroyed: do not send it
 }
 
 const doorbellsPerMessage = (abi.MaxMessage - abi.MsgHeaderSize) / abi.DoorbellSize
@@ -81,7 +81,7 @@ func (s *stream) start(interval, timeout time.Duration) {
 
 // fail ends the stream with err, unless it has ended. After goodbye the end is expected, and the
 // error is ErrClosed.
-func (s *stream) fail(err error, quiet bool) {
+func (s *stream) fail(err error, released bool) {
 	s.mu.Lock()
 	if s.err != nil {
 		s.mu.Unlock()
@@ -90,10 +90,10 @@ func (s *stream) fail(err error, quiet bool) {
 	if s.bye {
 		err = errClosedDevice
 	}
-	if !quiet && s.memory != nil {
+	if !released && s.memory != nil {
 		s.memory.Hold() // before any caller learns of the loss and frees memory of lost objects
 	}
-	s.err, s.quiet = err, quiet
+	s.err, s.released = err, released
 	s.mu.Unlock()
 	close(s.done)
 	s.conn.Close() // wakes reader and writer; its error adds nothing to err
@@ -134,12 +134,8 @@ func (s *stream) ringBoth(b *bell, index uint32, also *bell) {
 	if also != nil {
 		s.enqueue(also)
 	}
-	s.ringWindow()
-	late := len(s.dirty) > 0
+	s.flush()
 	s.mu.Unlock()
-	if late {
-		s.poke()
-	}
 }
 
 // arm is ring for a completion queue. A request for solicited completions does not replace a
@@ -152,10 +148,15 @@ func (s *stream) arm(b *bell, flags uint8) {
 	}
 	b.record.Flags = flags
 	s.enqueue(b)
-	s.ringWindow()
-	late := len(s.dirty) > 0
+	s.flush()
 	s.mu.Unlock()
-	if late {
+}
+
+// flush moves dirty bells to the window and leaves those that stay to the writer. The caller holds
+// mu. After an error bells stay too; the writer meets it again, and ends the stream with it.
+func (s *stream) flush() {
+	_ = s.ringWindow()
+	if len(s.dirty) > 0 {
 		s.poke()
 	}
 }
@@ -178,7 +179,7 @@ func (s *stream) ringWindow() error {
 		return nil
 	}
 	for len(s.dirty) > 0 {
-		if b := s.dirty[0]; !b.dead {
+		if b := s.dirty[0]; !b.muted {
 			b.refresh()
 			if err := s.win.Ring(&b.record); err == ring.ErrFull {
 				return nil
@@ -200,17 +201,24 @@ func (b *bell) refresh() {
 }
 
 func (s *stream) enqueue(b *bell) {
-	if !b.dirty && !b.dead && s.err == nil {
+	if !b.dirty && !b.muted && s.err == nil {
 		b.dirty = true
 		s.dirty = append(s.dirty, b)
 	}
 }
 
-// silence makes sure that b is not sent after messages that are queued from now on, because the
-// device faults on a doorbell of a queue that does not exist.
-func (s *stream) silence(b *bell, dead bool) {
+// mute makes sure that b is not sent after messages that are queued from now on, because a doorbell
+// must name a queue that exists (DRV-801).
+func (s *stream) mute(b *bell) {
 	s.mu.Lock()
-	b.dead = dead
+	b.muted = true
+	s.mu.Unlock()
+}
+
+// unmute undoes mute. Doorbells meanwhile were dropped.
+func (s *stream) unmute(b *bell) {
+	s.mu.Lock()
+	b.muted = false
 	s.mu.Unlock()
 }
 
@@ -316,7 +324,7 @@ func appendDoorbells(out []byte, bells []*bell) []byte {
 	n := 0
 	for _, b := range bells {
 		b.dirty = false
-		if b.dead {
+		if b.muted {
 			continue
 		}
 		b.refresh()

@@ -51,7 +51,7 @@ func TestDoorbellsGatherWhileAWriteBlocks(t *testing.T) {
 	rq := &bell{record: abi.Doorbell{Kind: abi.DoorbellRQ, Queue: 5}}
 	var polled atomic.Uint32
 	cq := &bell{record: abi.Doorbell{Kind: abi.DoorbellCQArm, Queue: 9}, fresh: &polled}
-	dead := &bell{record: abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 6}}
+	muted := &bell{record: abi.Doorbell{Kind: abi.DoorbellSQ, Queue: 6}}
 	first := &bell{record: abi.Doorbell{Kind: abi.DoorbellAdmin}}
 	s.ring(first, 1)
 	for { // until the writer has taken it and blocks in the pipe
@@ -64,13 +64,13 @@ func TestDoorbellsGatherWhileAWriteBlocks(t *testing.T) {
 	}
 	for i := range uint32(100) {
 		s.ring(sq, i+1)
-		s.ring(dead, i+1)
+		s.ring(muted, i+1)
 		s.ring(rq, 2*i)
 		s.arm(cq, abi.ArmSolicitedOnly)
 	}
 	s.arm(cq, 0) // any completion
 	s.arm(cq, abi.ArmSolicitedOnly)
-	s.silence(dead, true)
+	s.mute(muted)
 	polled.Store(101) // after arming, before the doorbell leaves
 	if got := readDoorbells(t, far); len(got) != 1 {
 		t.Fatalf("first message: %+v", got)

@@ -76,7 +76,7 @@ func TestDoorbellsWaitForRoomInTheWindow(t *testing.T) {
 		s.ring(&bells[i], 10)
 		s.ring(&bells[i], 11) // of those that wait only the newest index is sent
 	}
-	s.silence(&bells[n-1], true)
+	s.mute(&bells[n-1])
 	last := map[uint32]uint32{}
 	var next uint32
 	for deadline := time.Now().Add(testTime); len(last) < n-1; {
