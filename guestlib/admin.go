@@ -19,7 +19,7 @@ import (
 type admin struct {
 	stream  *stream
 	timeout time.Duration
-	sq, cq  *adminArea
+	sq, cq  area
 	slots   chan struct{} // one token for each free entry
 	ended   chan struct{} // closed when err is set
 	probing sync.Mutex    // held by probe
@@ -50,13 +50,13 @@ type result interface{ Unmarshal([]byte) }
 
 func newAdmin(s *stream, pool *arena.Pool, timeout time.Duration) (*admin, error) {
 	layout := ring.AdminLayout(abi.MaxAdminEntries)
-	sq, err := newAdminArea(pool, layout)
+	sq, err := newArea(pool, layout)
 	if err != nil {
 		return nil, err
 	}
-	cq, err := newAdminArea(pool, layout)
+	cq, err := newArea(pool, layout)
 	if err != nil {
-		sq.Free()
+		sq.free()
 		return nil, err
 	}
 	a := &admin{
@@ -64,8 +64,8 @@ func newAdmin(s *stream, pool *arena.Pool, timeout time.Duration) (*admin, error
 		slots:    make(chan struct{}, abi.MaxAdminEntries),
 		ended:    make(chan struct{}),
 		bell:     bell{record: abi.Doorbell{Kind: abi.DoorbellAdmin}},
-		commands: ring.NewProducer(ring.Mem(sq.Bytes()), layout),
-		answers:  ring.NewCQReader(ring.Mem(cq.Bytes()), layout),
+		commands: ring.NewProducer(ring.Mem(sq.block.Bytes()), layout),
+		answers:  ring.NewCQReader(ring.Mem(cq.block.Bytes()), layout),
 		waiting:  map[uint32]*command{},
 	}
 	for range abi.MaxAdminEntries {
@@ -195,8 +195,8 @@ func (a *admin) failure() error {
 
 // free frees the queues' memory.
 func (a *admin) free() {
-	a.sq.Free()
-	a.cq.Free()
+	a.sq.free()
+	a.cq.free()
 }
 
 // watch ends the life when the stream ends.
@@ -249,29 +249,4 @@ func (a *admin) next() (e abi.AdminCQE, c *command, err error) {
 	}
 	delete(a.waiting, e.ID)
 	return e, c, a.answers.Commit()
-}
-
-// adminArea is the memory of an admin queue with its page list.
-type adminArea struct {
-	*arena.Block
-	list *arena.PageList
-}
-
-func newAdminArea(pool *arena.Pool, layout ring.Layout) (*adminArea, error) {
-	b, err := pool.Alloc(int(layout.Size()))
-	if err != nil {
-		return nil, err
-	}
-	list, err := pool.NewPageList(b.Pages())
-	if err != nil {
-		b.Free()
-		return nil, err
-	}
-	return &adminArea{b, list}, nil
-}
-
-// Free frees the memory and the page list.
-func (a *adminArea) Free() {
-	a.list.Free()
-	a.Block.Free()
 }

@@ -250,7 +250,7 @@ func (d *Device) enable(ctx context.Context) error {
 		}
 	}
 	err = regs.control(ctx, abi.ControlEnable, abi.StateReady)
-	return regs.outside(ctx, err, slices.Concat(a.sq.Pages(), a.cq.Pages(), []uint64{a.sq.list.Root, a.cq.list.Root}))
+	return regs.outside(ctx, err, slices.Concat(a.sq.block.Pages(), a.cq.block.Pages(), []uint64{a.sq.list.Root, a.cq.list.Root}))
 }
 
 // openWindow makes the stream use the function's window for doorbells, if the guest has one.

@@ -183,7 +183,7 @@ func (a *admin) answered(i uint32) (bool, error) {
 	if a.closed {
 		return false, errClosedDevice
 	}
-	tail, err := ring.Mem(a.cq.Bytes()).Load64(abi.QueueHeaderSize + uint64(i%abi.MaxAdminEntries)*abi.AdminCQESize + abi.AdminCQETailOffset)
+	tail, err := ring.Mem(a.cq.block.Bytes()).Load64(abi.QueueHeaderSize + uint64(i%abi.MaxAdminEntries)*abi.AdminCQESize + abi.AdminCQETailOffset)
 	want := uint64(0)
 	if i/abi.MaxAdminEntries%2 == 0 {
 		want = abi.Phase
