@@ -222,9 +222,6 @@ func (c *CQ) Resize(ctx context.Context, entries int) error {
 	if entries < 1 || entries > 1<<abi.MaxQueueLog2 {
 		return invalid("CQ of %d entries; 1 to %d", entries, 1<<abi.MaxQueueLog2)
 	}
-	if !c.byWord {
-		return fmt.Errorf("CQ %d: %w: this device cannot resize", c.cqn, ErrUnsupported)
-	}
 	log2 := log2Entries(entries)
 	layout := ring.CQLayout(log2)
 	mem, err := newArea(c.dev.pool, layout)
@@ -325,17 +322,16 @@ func (c *CQ) wait(ctx context.Context, flags uint8) error {
 // arm asks the device for an event. It returns true if a matching completion is already there; then
 // possibly no event comes.
 func (c *CQ) arm(flags uint8) (ready bool, err error) {
-	if !c.byWord {
-		c.dev.stream.Load().arm(&c.bell, flags)
-		return false, nil
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
+	switch {
+	case c.err != nil:
 		return false, c.err
-	}
-	if c.old != nil && c.old.filled() {
-		return true, nil
+	case c.old != nil && c.old.filled():
+		return true, nil // arming is only for the new area
+	case !c.byWord:
+		c.dev.stream.Load().arm(&c.bell, flags)
+		return false, nil
 	}
 	if flags == 0 {
 		c.anyone.Store(true)

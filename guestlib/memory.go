@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/falcon-vnic/vnic/guestlib/arena"
 	"github.com/falcon-vnic/vnic/queues/abi"
@@ -102,12 +103,11 @@ func (p *PD) Dealloc(ctx context.Context) error {
 
 // MR is a registered buffer.
 type MR struct {
-	pd    *PD
-	buf   *Buffer
-	base  uint64
-	lkey  uint32
-	rkey  uint32
-	ended end
+	admin      *admin
+	buf        *Buffer
+	base       uint64
+	lkey, rkey atomic.Uint32 // Rereg may change them
+	ended      end
 }
 
 // RegMR registers the whole of buf. Work requests and peers address its bytes by their addresses in
@@ -134,14 +134,21 @@ func (p *PD) RegMR(ctx context.Context, buf *Buffer, access uint32) (*MR, error)
 		buf.release()
 		return nil, registers{p.dev.stream.Load()}.outside(ctx, err, buf.block.Pages())
 	}
-	return &MR{pd: p, buf: buf, base: base, lkey: r.LKey, rkey: r.RKey}, nil
+	m := &MR{admin: p.admin, buf: buf, base: base}
+	m.setKeys(&r)
+	return m, nil
+}
+
+func (m *MR) setKeys(r *abi.RegMRResult) {
+	m.lkey.Store(r.LKey)
+	m.rkey.Store(r.RKey)
 }
 
 // LKey returns the key for work requests of this function.
-func (m *MR) LKey() uint32 { return m.lkey }
+func (m *MR) LKey() uint32 { return m.lkey.Load() }
 
 // RKey returns the key for peers.
-func (m *MR) RKey() uint32 { return m.rkey }
+func (m *MR) RKey() uint32 { return m.rkey.Load() }
 
 // Addr returns the address of the first byte, for SGEs and for peers.
 func (m *MR) Addr() uint64 { return m.base }
@@ -154,14 +161,14 @@ func (m *MR) Bytes() []byte { return m.buf.Bytes() }
 
 // SGE returns the SGE of n bytes at offset off of the region. The device checks the bounds.
 func (m *MR) SGE(off, n int) SGE {
-	return SGE{Addr: m.base + uint64(off), Length: uint32(n), LKey: m.lkey}
+	return SGE{Addr: m.base + uint64(off), Length: uint32(n), LKey: m.LKey()}
 }
 
-// Dereg ends the registration and invalidates the keys. It returns ErrBusy while outstanding work
-// uses the region.
+// Dereg ends the registration and invalidates the keys; work that still uses the region fails. It
+// returns ErrBusy while windows are bound to the region.
 func (m *MR) Dereg(ctx context.Context) error {
 	return m.ended.once(func() error {
-		err := m.pd.admin.do(ctx, abi.AdminOpDeregMR, &abi.DeregMR{LKey: m.lkey}, nil, nil)
+		err := m.admin.do(ctx, abi.AdminOpDeregMR, &abi.DeregMR{LKey: m.LKey()}, nil, nil)
 		if err == nil || gone(err) {
 			m.buf.release()
 		}
@@ -208,7 +215,7 @@ type Binding = abi.BindMW
 // bindings is undefined.
 type MW struct {
 	pd    *PD
-	rkey  uint32
+	rkey  atomic.Uint32 // Bind changes it
 	ended end
 }
 
@@ -223,30 +230,37 @@ func (p *PD) allocMW(ctx context.Context, typ abi.MWType) (*MW, error) {
 	if err := p.admin.do(ctx, abi.AdminOpAllocMW, &abi.AllocMW{PDN: p.pdn, Type: typ}, &r, nil); err != nil {
 		return nil, err
 	}
-	return &MW{pd: p, rkey: r.RKey}, nil
+	w := &MW{pd: p}
+	w.rkey.Store(r.RKey)
+	return w, nil
 }
 
 // RKey returns the key for peers, of the latest Bind.
-func (w *MW) RKey() uint32 { return w.rkey }
+func (w *MW) RKey() uint32 { return w.rkey.Load() }
 
 // Bind returns the work request that binds the window with a new key, which RKey returns from then
 // on. Post it on the QP whose peer gets access. Before a window of type 2 is bound again, a
 // LocalInv of its key or a SendInv of the peer must have ended the binding. A window of type 1 can
 // be bound again at any time, and a Binding of no bytes unbinds it.
 func (w *MW) Bind(id uint64, b Binding) SendWR {
-	w.rkey = w.rkey&^0xff | (w.rkey+1)&0xff
-	return SendWR{ID: id, Opcode: BindMW, Flags: Signaled, RKey: w.rkey, Bind: b}
+	for {
+		old := w.rkey.Load()
+		key := old&^0xff | (old+1)&0xff
+		if w.rkey.CompareAndSwap(old, key) {
+			return SendWR{ID: id, Opcode: BindMW, Flags: Signaled, RKey: key, Bind: b}
+		}
+	}
 }
 
 // Bind returns the Binding of n bytes at offset off of the region, for MW.Bind.
 func (m *MR) Bind(off, n int, access uint32) Binding {
-	return Binding{Addr: m.base + uint64(off), Length: uint64(n), LKey: m.lkey, Access: access}
+	return Binding{Addr: m.base + uint64(off), Length: uint64(n), LKey: m.LKey(), Access: access}
 }
 
 // Dealloc destroys the window and ends its binding.
 func (w *MW) Dealloc(ctx context.Context) error {
 	return w.ended.once(func() error {
-		return w.pd.admin.do(ctx, abi.AdminOpDeallocMW, &abi.DeallocMW{RKey: w.rkey}, nil, nil)
+		return w.pd.admin.do(ctx, abi.AdminOpDeallocMW, &abi.DeallocMW{RKey: w.RKey()}, nil, nil)
 	})
 }
 
@@ -254,18 +268,17 @@ func (w *MW) Dealloc(ctx context.Context) error {
 // ErrBusy while windows are bound to the region. If the region's key was invalidated, the region
 // becomes valid again with new keys.
 func (m *MR) Rereg(ctx context.Context, access uint32, pd *PD) error {
-	in := abi.ReregMR{LKey: m.lkey, Mask: abi.ReregAccess, Access: access}
+	m.ended.mu.Lock() // Dereg meanwhile would name the old key
+	defer m.ended.mu.Unlock()
+	in := abi.ReregMR{LKey: m.LKey(), Mask: abi.ReregAccess, Access: access}
 	if pd != nil {
 		in.Mask |= abi.ReregPD
 		in.PDN = pd.pdn
 	}
 	var r abi.RegMRResult
-	if err := m.pd.admin.do(ctx, abi.AdminOpReregMR, &in, &r, nil); err != nil {
+	if err := m.admin.do(ctx, abi.AdminOpReregMR, &in, &r, nil); err != nil {
 		return err
 	}
-	m.lkey, m.rkey = r.LKey, r.RKey
-	if pd != nil {
-		m.pd = pd
-	}
+	m.setKeys(&r)
 	return nil
 }

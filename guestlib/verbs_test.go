@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/ring"
 )
 
 func TestAnOpenDeviceTellsWhatItIs(t *testing.T) {
@@ -405,6 +406,43 @@ func TestOnlyASolicitedMessageWakesWaitSolicited(t *testing.T) {
 	if n, err := b.cq.Poll(wc[:]); n != 2 || err != nil {
 		t.Errorf("%d completions, %v", n, err)
 	}
+}
+
+// TestWaitSolicitedSeesCompletionsFromBeforeAResize: they are in the old area, and arming the new one brings no event.
+func TestWaitSolicitedSeesCompletionsFromBeforeAResize(t *testing.T) {
+	r := newSilentRig(t)
+	if err := r.qp.PostSend(&SendWR{ID: 1, Opcode: Write, Flags: Signaled}); err != nil {
+		t.Fatal(err)
+	}
+	r.done(t, 1)
+	layout := ring.CQLayout(r.cq.log2)
+	mem, err := newArea(r.qp.dev.pool, layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cq.old = &oldCQ{r.cq.area, r.cq.log2, r.cq.reader}
+	r.cq.area, r.cq.reader = mem, ring.NewCQReader(ring.Mem(mem.block.Bytes()), layout)
+	if err := r.cq.WaitSolicited(testContext(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEachBindHasAKeyOfItsOwn: bindings that several goroutines make have different keys.
+func TestEachBindHasAKeyOfItsOwn(t *testing.T) {
+	var w MW
+	var wg sync.WaitGroup
+	var keys sync.Map
+	for range 4 {
+		wg.Go(func() {
+			for range 32 {
+				key := w.Bind(0, Binding{}).RKey
+				if _, twice := keys.LoadOrStore(key, nil); twice {
+					t.Errorf("key %d twice", key)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // TestAQPInSQDDrainsAndCanGoOn: SQD stops sending, an event reports that the queue is drained, and sending can
