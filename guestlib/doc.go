@@ -58,10 +58,13 @@
 //
 // If the device refuses a command, the error is a *StatusError, which matches ErrBusy, ErrNotFound
 // and so on. If the device is gone, stops the function, or breaks the protocol, every call fails
-// with ErrDeviceLost and the reason, Device.Done is closed, and all waits end. Nothing that the
-// device sends can make the program panic. Objects can be destroyed in any order that their
-// dependencies allow, or not at all: Close frees everything. It tells the device first, and frees
-// memory only after the device has confirmed that it no longer uses the memory.
+// with ErrDeviceLost and the reason, Device.Done is closed, and all waits end. If it breaks the
+// protocol in the memory of one CQ, SQ, RQ or SRQ, only calls that use that queue fail so, and
+// Device.Done stays open. Nothing that the device sends can make the program panic.
+//
+// Objects can be destroyed in any order that their dependencies allow, or not at all: Close frees
+// everything. It tells the device first, and frees memory only after the device has confirmed that
+// it no longer uses the memory.
 //
 // # A NIC that is restarted
 //

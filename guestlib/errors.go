@@ -18,7 +18,8 @@ var (
 	// says what helps.
 	ErrExhausted = arena.ErrExhausted
 	// ErrDeviceLost is matched by every error after the device has gone, failed or broken the
-	// protocol. Unless the error matches ErrNeedsReset too, close the device and open it again.
+	// protocol; if it broke it in the memory of one queue, by the errors of that queue alone. Unless
+	// the error matches ErrNeedsReset too, close the device and open it again.
 	ErrDeviceLost = errors.New("device lost")
 	// ErrNeedsReset means that the stream to the device ended, or that nothing arrived from it for
 	// too long: perhaps the NIC was restarted. The error matches ErrDeviceLost too. The device
@@ -34,7 +35,8 @@ var (
 	ErrState = errors.New("wrong state")
 	// ErrInvalid says that an argument is out of range or contradicts another.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrBusy says that other objects use the object.
+	// ErrBusy says that something is in use: an object by other objects, a function by another
+	// driver, an address or service by another listener; or that completions were not polled yet.
 	ErrBusy = errors.New("busy")
 	// ErrNoResources says that a limit of the function or of the NIC is reached.
 	ErrNoResources = errors.New("no resources")

@@ -248,8 +248,8 @@ func (s *stream) timeRecord(b *bell) (took time.Duration, rung bool, err error) 
 // had to be rung. If not, the index in memory was the whole doorbell. It is for measuring:
 // meanwhile the caller's processor does nothing else.
 func (q *QP) TimeSend(wr *SendWR) (took time.Duration, rung bool, err error) {
-	if q.State() != abi.QPStateRTS {
-		return 0, false, errNotConnected
+	if s := q.State(); s != abi.QPStateRTS {
+		return 0, false, stateError("QP %d is in %s; TimeSend needs RTS", q.qpn, s)
 	}
 	w := q.sq
 	w.mu.Lock()

@@ -25,8 +25,7 @@ type (
 	SGE = abi.SGE
 )
 
-// GID is the address of a function in its tenant: an IPv6 address, or an IPv4 address in its
-// IPv6-mapped form.
+// GID is the address of a function in its tenant: an IPv6 address, or an IPv4-mapped IPv6 address.
 type GID [16]byte
 
 // ParseGID parses an IPv4 or IPv6 address.

@@ -121,10 +121,10 @@ func (q *QP) checkSends() error {
 	switch q.State() {
 	case abi.QPStateRTS, abi.QPStateSQD, abi.QPStateSQE, abi.QPStateErr:
 	default:
-		return errNotConnected
+		return stateError("QP %d is in %s; connect or wire it first", q.qpn, q.State())
 	}
 	if q.sq == nil {
-		return errNoSends
+		return invalid("QP %d is an XRC target, which sends nothing", q.qpn)
 	}
 	return nil
 }
@@ -150,24 +150,27 @@ func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 	n = abi.SendWQESize
 	switch {
 	case wr.Inline != nil:
-		if len(wr.Inline) > w.maxData || len(wr.SGL) != 0 {
-			return 0, errInline
+		switch {
+		case len(wr.SGL) != 0:
+			return 0, w.invalid("a request with inline data and an SGL")
+		case len(wr.Inline) > w.maxData:
+			return 0, w.invalid("%d bytes inline; it was made for %d", len(wr.Inline), w.maxData)
 		}
 		e.Flags |= abi.SendInline
 		e.InlineLen = uint32(len(wr.Inline))
 		n += copy(w.entry[n:], wr.Inline)
 	case len(wr.SGL) > w.maxSGE:
-		return 0, errSGL
+		return 0, w.tooManySGEs(wr.SGL)
 	case wr.Opcode == MaskedCmpSwap || wr.Opcode == MaskedFetchAdd:
 		if len(wr.SGL) != 1 {
-			return 0, errMaskedSGL
+			return 0, w.invalid("a masked atomic with %d SGEs; it takes one", len(wr.SGL))
 		}
 		(&abi.AtomicMasks{SwapAdd: wr.Mask, Compare: wr.CompareMask}).Marshal(w.entry[n:])
 		e.NumSGE = 1
 		n = putSGL(w.entry, n+abi.AtomicMasksSize, wr.SGL)
 	case wr.Opcode == BindMW:
 		if len(w.entry) < n+abi.BindMWSize {
-			return 0, errBindRoom
+			return 0, w.invalid("its entries are too short for BindMW: make it with an SGE")
 		}
 		wr.Bind.Marshal(w.entry[n:])
 		n += abi.BindMWSize
@@ -191,7 +194,7 @@ func (w *workQueue) encode(wr *SendWR) (n int, err error) {
 // block and does not allocate.
 func (q *QP) PostRecv(wr *RecvWR) error {
 	if q.rq == nil {
-		return errNoReceives
+		return invalid("QP %d has no receive queue of its own: post to its SRQ", q.qpn)
 	}
 	return q.rq.receive(q.dev.stream.Load(), wr)
 }
@@ -204,7 +207,7 @@ func (w *workQueue) receive(s *stream, wr *RecvWR) error {
 		return err
 	}
 	if len(wr.SGL) > w.maxSGE {
-		return errSGL
+		return w.tooManySGEs(wr.SGL)
 	}
 	e := abi.RecvWQE{WRID: wr.ID, NumSGE: uint8(len(wr.SGL))}
 	e.Marshal(w.entry)
@@ -219,16 +222,6 @@ func putSGL(b []byte, at int, sgl []SGE) int {
 	}
 	return at
 }
-
-var (
-	errNotConnected = stateError("QP is not connected: use Connect or Accept first")
-	errInline       = invalid("inline data longer than the QP's MaxInline, or together with an SGL")
-	errNoSends      = invalid("an XRC target sends nothing")
-	errNoReceives   = invalid("the QP has no receive queue of its own: post to its SRQ")
-	errBindRoom     = invalid("the QP's entries are too short for BindMW: make it with an SGE")
-	errMaskedSGL    = invalid("a masked atomic takes one SGE")
-	errSGL          = invalid("more SGEs than the QP was made for")
-)
 
 // workQueue is a send or receive queue. Besides the ring it keeps the requests that were posted and
 // not completed. As with verbs, a slot is free when its completion, or that of a later work request
@@ -275,6 +268,19 @@ func newWorkQueue(d *Device, log2, log2Stride uint8, kind abi.DoorbellKind) (*wo
 		posted: make([]posted, layout.Entries()),
 		always: d.learned.Load().info.Features&abi.FeatureEventIndex == 0,
 	}, nil
+}
+
+// invalid is the error of a request that the queue does not take.
+func (w *workQueue) invalid(format string, args ...any) error {
+	of := "QP"
+	if w.bell.record.Kind == abi.DoorbellSRQ {
+		of = "SRQ"
+	}
+	return invalid("%s %d: %s", of, w.bell.record.Queue, fmt.Sprintf(format, args...))
+}
+
+func (w *workQueue) tooManySGEs(sgl []SGE) error {
+	return w.invalid("%d SGEs; it was made for %d", len(sgl), w.maxSGE)
 }
 
 // room returns nil if one more work request can be posted. The caller holds mu.

@@ -30,11 +30,11 @@ func TestAListIsPostedWithOneDoorbell(t *testing.T) {
 	posted(4, 1)
 	bad := list(4)
 	bad[2].SGL = make([]SGE, 17)
-	if n, err := r.qp.PostSends(bad); n != 2 || !errors.Is(err, errSGL) {
+	if n, err := r.qp.PostSends(bad); n != 2 || !errors.Is(err, ErrInvalid) {
 		t.Errorf("%d posted, %v", n, err)
 	}
 	bad[0].SGL = bad[2].SGL
-	if n, err := r.qp.PostSends(bad); n != 0 || !errors.Is(err, errSGL) {
+	if n, err := r.qp.PostSends(bad); n != 0 || !errors.Is(err, ErrInvalid) {
 		t.Errorf("%d posted, %v", n, err)
 	}
 	if n, err := r.qp.PostSends(nil); n != 0 || err != nil {

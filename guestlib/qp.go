@@ -202,8 +202,8 @@ func (q *QP) create(ctx context.Context, in *abi.CreateQP) (*QP, error) {
 		}
 		d.objects.qps.add(r.QPN, q)
 	})
-	if errors.Is(err, ErrUnsupported) && cfg.Type != abi.QPTypeRC {
-		err = fmt.Errorf("the function has no queue pairs of type %s, over iWARP there are only those of RC: %w", cfg.Type, err)
+	if errors.Is(err, ErrUnsupported) && in.Type != abi.QPTypeRC {
+		err = fmt.Errorf("the function has no queue pairs of type %s; over iWARP there are only RC: %w", in.Type, err)
 	}
 	if err != nil {
 		q.sq.free()
