@@ -6,7 +6,7 @@
 //	                                                     lib/modules/<release>/…
 //	Initramfs{Kernel, Init, Modules} ──► closure over .modinfo ──► newc archive
 //
-//	Packages, FetchPrograms ──► .deb ──► files of the archive
+//	Packages ──► .deb ──► files of the archive
 //
 // Nothing is installed.
 //

@@ -91,20 +91,6 @@ func TestAGuestGetsAPackageWithoutDocumentation(t *testing.T) {
 	if t.Failed() {
 		t.Log(text)
 	}
-	// What is unpacked for its programs alone is kept, as the package may go.
-	for range 2 {
-		root, err := r.Packages[0].unpacked(t.Context(), filepath.Join(dir, "unpacked"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if body, err := os.ReadFile(filepath.Join(root, "lib/x/y")); err != nil || string(body) != "lib" {
-			t.Errorf("%s, %v", body, err)
-		}
-		if _, err := os.Stat(filepath.Join(root, "usr/share")); err == nil {
-			t.Error("documentation was unpacked")
-		}
-		_ = os.Remove(deb)
-	}
 }
 
 // listed has a line for each entry of a newc archive: its mode, its name, and where it leads.
