@@ -155,7 +155,8 @@ func (a *Area) Store32(off uint64, v uint32) error {
 	return a.mem.Store32(addr, v)
 }
 
-// Store64Release does what Memory.Store64 does, at off: earlier writes are visible first.
+// Store64Release stores the double word at off, which must be a multiple of 8. Earlier writes are
+// visible first.
 func (a *Area) Store64Release(off, v uint64) error {
 	addr, err := a.word(off, 8)
 	if err != nil {

@@ -62,7 +62,7 @@ func TestAccessToTruncatedMemoryIsAFault(t *testing.T) {
 		_, err = m.Load64(gone)
 		wantFault(t, err, WhyBroken)
 		wantFault(t, m.Store32(gone, 1), WhyBroken)
-		wantFault(t, m.Store64(gone, 1), WhyBroken)
+		wantFault(t, m.store64(gone, 1), WhyBroken)
 		_, err = m.CompareAndSwap64(gone, 0, 1)
 		wantFault(t, err, WhyBroken)
 		_, err = m.FetchAdd64(gone, 1)
@@ -87,7 +87,7 @@ func TestReadOnlyMapping(t *testing.T) {
 	m := NewMemory([]Region{{0, mem}})
 	wantFault(t, m.Write(0, make([]byte, 8)), WhyBroken)
 	if !raceEnabled {
-		wantFault(t, m.Store64(8, 1), WhyBroken)
+		wantFault(t, m.store64(8, 1), WhyBroken)
 	}
 	if err := m.Read(0, make([]byte, 8)); err != nil {
 		t.Error(err)

@@ -242,15 +242,6 @@ func (m *Memory) store32(addr uint64, v uint32) error {
 	return nil
 }
 
-// Store64 stores the double word at addr, which must be a multiple of 8.
-func (m *Memory) Store64(addr, v uint64) error {
-	err := m.store64(addr, v)
-	if m.tape != nil {
-		err = m.tapeStore(addr, v, false, err)
-	}
-	return err
-}
-
 func (m *Memory) store64(addr, v uint64) error {
 	b, err := m.word(addr, 8)
 	if err != nil {

@@ -155,7 +155,7 @@ func TestNewRegionsReplaceTheOld(t *testing.T) {
 func TestAtomicsWorkOnlyOnAlignedMappedWords(t *testing.T) {
 	mem := make([]byte, 4096)
 	m := NewMemory([]Region{{0x10000, mem[:64]}, {0x10040, mem[64:128]}})
-	if err := m.Store64(0x10008, 0x1122334455667788); err != nil || binary.LittleEndian.Uint64(mem[8:]) != 0x1122334455667788 {
+	if err := m.store64(0x10008, 0x1122334455667788); err != nil || binary.LittleEndian.Uint64(mem[8:]) != 0x1122334455667788 {
 		t.Fatal(err)
 	}
 	if v, err := m.Load64(0x10008); err != nil || v != 0x1122334455667788 {
@@ -167,7 +167,7 @@ func TestAtomicsWorkOnlyOnAlignedMappedWords(t *testing.T) {
 	if err := m.Store32(0x10008, 5); err != nil || mem[8] != 5 {
 		t.Error(err)
 	}
-	if err := m.Store64(0x10040, 40); err != nil {
+	if err := m.store64(0x10040, 40); err != nil {
 		t.Error(err)
 	}
 	if v, err := m.CompareAndSwap64(0x10040, 41, 99); v != 40 || err != nil || mem[64] != 40 {
@@ -181,7 +181,7 @@ func TestAtomicsWorkOnlyOnAlignedMappedWords(t *testing.T) {
 	}
 	for _, op := range []func(addr uint64) error{
 		func(a uint64) error { _, err := m.Load64(a); return err },
-		func(a uint64) error { return m.Store64(a, 0) },
+		func(a uint64) error { return m.store64(a, 0) },
 		func(a uint64) error { _, err := m.CompareAndSwap64(a, 0, 0); return err },
 		func(a uint64) error { _, err := m.FetchAdd64(a, 0); return err },
 	} {
@@ -296,7 +296,7 @@ func TestNoAllocations(t *testing.T) {
 	buf := make([]byte, 0x800)
 	if n := testing.AllocsPerRun(1000, func() {
 		for _, addr := range []uint64{0x1000, 0x2c00, 0x3800} {
-			if m.Read(addr, buf) != nil || m.Write(addr, buf) != nil || m.Store32(addr, 1) != nil || m.Store64(addr, 1) != nil {
+			if m.Read(addr, buf) != nil || m.Write(addr, buf) != nil || m.Store32(addr, 1) != nil || m.store64(addr, 1) != nil {
 				t.Fatal("failed")
 			}
 			if _, err := m.Load32(addr); err != nil {
