@@ -53,7 +53,7 @@ type fleet struct {
 	self     directory.Self
 	refused  []directory.Refusal
 	problems map[string]string // what could not be done, by what it was about
-	untaken  map[string]string // of these, functions that were moved here
+	failed   map[string]string // of these, functions that were moved here
 	hosts    int
 	peers    int
 	count    struct{ refused, notDone uint64 }
@@ -127,12 +127,12 @@ func (f *fleet) announce(ctx context.Context) {
 	}
 	f.mu.Lock()
 	f.self.Functions, f.self.Held = offered, held
-	untaken := f.untaken
+	failed := f.failed
 	f.mu.Unlock()
 	is := f.links.identity()
 	f.client.Record(directory.Host{
 		Instance: f.id, Underlay: place(&f.cfg.Uplink).String(), CM: f.cfg.CM.Listen.String(), Version: Version, Functions: offered,
-		Authority: is.Authority(), Authorities: is.Authorities(), Problems: untaken,
+		Authority: is.Authority(), Authorities: is.Authorities(), Problems: failed,
 	})
 	f.client.Look(ctx, f.apply)
 }
@@ -151,7 +151,7 @@ func (f *fleet) apply(v *directory.View) {
 	self := f.self
 	f.mu.Unlock()
 	problems := map[string]string{}
-	gone, staying, wait := f.leaving.due(v.Moved(&self), time.Now())
+	gone, staying, wait := f.leaving.due(v.Outgoing(&self), time.Now())
 	if wait > 0 {
 		time.AfterFunc(wait, f.announced) // which looks again
 	}
@@ -176,22 +176,22 @@ func (f *fleet) apply(v *directory.View) {
 	for name, err := range left {
 		problems["peer "+name] = err.Error()
 	}
-	untaken := map[string]string{}
-	taken := v.Taken(&self)
-	if len(taken) > 0 {
+	failed := map[string]string{}
+	incoming := v.Incoming(&self)
+	if len(incoming) > 0 {
 		f.awaitLinks(peers)
 	}
-	for _, t := range taken {
-		if err := f.take(&t); err != nil {
-			untaken[t.Function] = err.Error()
-			problems[t.Function] = fmt.Sprintf("it was moved here from %s and is not taken: %v", t.From, err)
+	for _, m := range incoming {
+		if err := f.take(&m); err != nil {
+			failed[m.Function] = err.Error()
+			problems[m.Function] = fmt.Sprintf("it was moved here from %s and is not taken: %v", m.From, err)
 			continue
 		}
-		f.log.Info("directory: a function was moved here", "function", t.Function, "from", t.From, "tenant", t.Tenant, "address", t.Addresses[0])
+		f.log.Info("directory: a function was moved here", "function", m.Function, "from", m.From, "tenant", m.Tenant, "address", m.Addresses[0])
 	}
 	f.mu.Lock()
-	if !maps.Equal(f.untaken, untaken) {
-		f.untaken = untaken
+	if !maps.Equal(f.failed, failed) {
+		f.failed = failed
 		f.announced() // whoever moves the function waits for it
 	}
 	f.mu.Unlock()
@@ -257,20 +257,20 @@ func (f *fleet) awaitLinks(peers []config.Peer) {
 
 // take gives a function that was moved here its tenant, address and MAC, and enables it. If that fails,
 // nothing is left of it: the host that it comes from goes on with it.
-func (f *fleet) take(t *directory.Taken) error {
+func (f *fleet) take(m *directory.Move) error {
 	f.taking.Lock()
 	defer f.taking.Unlock()
-	set := map[string]string{"tenant": fmt.Sprint(t.Tenant), "address": t.Addresses[0].String()}
-	if t.MAC != "" {
-		set["mac"] = t.MAC
+	set := map[string]string{"tenant": fmt.Sprint(m.Tenant), "address": m.Addresses[0].String()}
+	if m.MAC != "" {
+		set["mac"] = m.MAC
 	}
-	maps.Copy(set, t.Set)
-	err := f.change(t.Function, control.FunctionChange{Action: "enable", Set: set})
+	maps.Copy(set, m.Set)
+	err := f.change(m.Function, control.FunctionChange{Action: "enable", Set: set})
 	if err == nil {
 		return nil
 	}
-	if _, held, stopped := f.api.Offered(); stopped == nil && slices.Contains(held, directory.Address{Tenant: t.Tenant, Addr: t.Addresses[0]}) {
-		err = errors.Join(err, f.api.GiveUp(t.Function))
+	if _, held, stopped := f.api.Offered(); stopped == nil && slices.Contains(held, directory.Address{Tenant: m.Tenant, Addr: m.Addresses[0]}) {
+		err = errors.Join(err, f.api.GiveUp(m.Function))
 	}
 	return err
 }

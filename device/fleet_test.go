@@ -234,8 +234,8 @@ func TestAFunctionMovesByADirectory(t *testing.T) {
 	w := newFleetOfTwo(t)
 	at := netip.MustParseAddr("192.168.100.11")
 	moves := func(as string, set map[string]string) {
-		taken := directory.Taken{Function: as, Tenant: 7, Addresses: []netip.Addr{at}, From: "1", Moving: true, Set: set}
-		w.grant(1, directory.Grant{Allow: []directory.Allowed{{Tenant: 7}, {Tenant: 7, Addresses: []netip.Addr{at}}}, Take: []directory.Taken{taken}})
+		move := directory.Move{Function: as, Tenant: 7, Addresses: []netip.Addr{at}, From: "1", Moving: true, Set: set}
+		w.grant(1, directory.Grant{Allow: []directory.Allowed{{Tenant: 7}, {Tenant: 7, Addresses: []netip.Addr{at}}}, Moves: []directory.Move{move}})
 	}
 	for _, c := range []struct {
 		as   string

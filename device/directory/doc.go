@@ -1,4 +1,4 @@
-// Package directory tells a NIC who its peers are, and tells them of it, by keys in etcd.
+// Package directory tells a NIC who its peers are, and tells them where it is and what it has, by keys in etcd.
 //
 //	PREFIX/hosts/NAME    what a host says of itself; it lives as long as the host's lease
 //	PREFIX/grants/NAME   what it may claim; written by operators

@@ -16,17 +16,17 @@ func (n *nic) follow(cannot bool) {
 	view := n.session.View
 	self := &Self{Name: n.name, Functions: n.record.Functions}
 	before := Encode(n.record)
-	for _, moved := range view.Moved(self) {
+	for _, moved := range view.Outgoing(self) {
 		self.GiveUp(&moved)
 	}
 	n.record.Functions = self.Functions
 	problems := map[string]string{}
-	for _, t := range view.Taken(self) {
+	for _, m := range view.Incoming(self) {
 		if cannot {
-			problems[t.Function] = "it cannot"
+			problems[m.Function] = "it cannot"
 			continue
 		}
-		n.record.Functions = append(slices.Clone(n.record.Functions), Function{Name: t.Function, Tenant: t.Tenant, Addresses: t.Addresses})
+		n.record.Functions = append(slices.Clone(n.record.Functions), Function{Name: m.Function, Tenant: m.Tenant, Addresses: m.Addresses})
 	}
 	if n.record.Problems = nil; len(problems) > 0 {
 		n.record.Problems = problems
@@ -38,10 +38,10 @@ func (n *nic) follow(cannot bool) {
 
 // moves writes the grants of two hosts so that the function of the first goes to the second, or stays.
 func (w *world) moves(from, to *nic, at netip.Addr, moving bool) {
-	t := Taken{Function: "pf0.vf9", Tenant: 1, Addresses: []netip.Addr{at}, From: from.name, Moving: moving}
+	m := Move{Function: "pf0.vf9", Tenant: 1, Addresses: []netip.Addr{at}, From: from.name, Moving: moving}
 	w.put(GrantKey(testPrefix, from.name), Encode(Grant{Allow: []Allowed{}}), 0)
 	w.revision-- // both in one transaction
-	w.put(GrantKey(testPrefix, to.name), Encode(Grant{Allow: []Allowed{{Tenant: 1, Addresses: []netip.Addr{at, addressOf(slices.Index(w.nics, to))}}}, Take: []Taken{t}}), 0)
+	w.put(GrantKey(testPrefix, to.name), Encode(Grant{Allow: []Allowed{{Tenant: 1, Addresses: []netip.Addr{at, addressOf(slices.Index(w.nics, to))}}}, Moves: []Move{m}}), 0)
 }
 
 // TestWhatMovesIsSomewhereAtAllTimes: while a function moves, every NIC sends to a host that has it: to
@@ -149,7 +149,7 @@ func TestAHostIsAPeerBeforeItHasWhatMovesToIt(t *testing.T) {
 		case "a":
 			h.Functions = fn("10.0.0.1")
 		case "b":
-			g = Grant{Allow: []Allowed{{1, []netip.Addr{at}}}, Take: []Taken{{Function: "pf0.vf1", Tenant: 1, Addresses: []netip.Addr{at}, From: "a", Moving: true}}}
+			g = Grant{Allow: []Allowed{{1, []netip.Addr{at}}}, Moves: []Move{{Function: "pf0.vf1", Tenant: 1, Addresses: []netip.Addr{at}, From: "a", Moving: true}}}
 		case "c":
 			h.Functions, g = fn("10.0.0.3"), Grant{Allow: []Allowed{{Tenant: 1}}}
 		}

@@ -15,11 +15,6 @@ type Self struct {
 	Leaving   []Address  // of those that another host has now, and that the NIC gives up in a moment
 }
 
-// has reports whether a function that the NIC offers has an address.
-func (s *Self) has(a Address) bool {
-	return slices.ContainsFunc(s.Functions, func(f Function) bool { return f.Tenant == a.Tenant && slices.Contains(f.Addresses, a.Addr) })
-}
-
 // GiveUp takes a function that was moved to another host out of what a NIC is, with its addresses. Lists that others
 // have, too, stay as they are.
 func (s *Self) GiveUp(moved *Function) {
@@ -62,7 +57,7 @@ func (v *View) Peers(self *Self) (peers []config.Peer, refused []Refusal) {
 			if !tenants[a.Tenant] {
 				continue
 			}
-			if slices.Contains(self.Leaving, a) || own != nil && own.takes(a) { // it is here, still or soon
+			if slices.Contains(self.Leaving, a) || own != nil && own.incoming(a) { // it is here, still or soon
 				h.Coming = append(h.Coming, a.Tenant) // the link stays
 				continue
 			}
@@ -88,15 +83,15 @@ func (v *View) Peers(self *Self) (peers []config.Peer, refused []Refusal) {
 	return peers, refused
 }
 
-// Moved returns the functions of a NIC that other hosts have been granted by name: they were moved.
-func (v *View) Moved(self *Self) (list []Function) {
+// Outgoing returns the functions of a NIC that other hosts have been granted by name: they were moved there.
+func (v *View) Outgoing(self *Self) (list []Function) {
 	granted, _ := v.grantedByName()
 	own := v.Grant(self.Name)
 	for _, f := range self.Functions {
 		if slices.ContainsFunc(f.Addresses, func(a netip.Addr) bool {
 			at := Address{f.Tenant, a}
 			to, ok := granted[at]
-			return ok && to != self.Name && (own == nil || !own.takes(at))
+			return ok && to != self.Name && (own == nil || !own.incoming(at))
 		}) {
 			list = append(list, f)
 		}
@@ -104,19 +99,15 @@ func (v *View) Moved(self *Self) (list []Function) {
 	return list
 }
 
-// Taken returns the functions that were moved to a NIC and that it does not have yet.
-func (v *View) Taken(self *Self) (list []Taken) {
+// Incoming returns the functions that were moved to a NIC and that it does not have yet.
+func (v *View) Incoming(self *Self) (list []Move) {
 	g := v.Grant(self.Name)
 	if g == nil || g.Revoked {
 		return nil
 	}
-	for _, t := range g.Take {
-		if len(t.Addresses) == 0 {
-			continue
-		}
-		at := Address{t.Tenant, t.Addresses[0]}
-		if !self.has(at) && g.Named(at) {
-			list = append(list, t)
+	for _, m := range g.Moves {
+		if len(m.Addresses) > 0 && g.Named(Address{m.Tenant, m.Addresses[0]}) && !m.Among(self.Functions) {
+			list = append(list, m)
 		}
 	}
 	return list

@@ -91,7 +91,7 @@ type Function struct {
 // Grant is what a host may claim.
 type Grant struct {
 	Allow   []Allowed `json:"allow"`
-	Take    []Taken   `json:"take,omitempty"`    // functions that were moved here
+	Moves   []Move    `json:"take,omitempty"`    // functions that were moved here, or are being moved
 	Revoked bool      `json:"revoked,omitempty"` // it may claim nothing
 }
 
@@ -101,8 +101,8 @@ type Allowed struct {
 	Addresses []netip.Addr `json:"addresses,omitempty"` // none: any that no other host is granted or has
 }
 
-// Taken is a function that was moved to a host. The host gives it these settings.
-type Taken struct {
+// Move is a function that was moved to a host, or is being moved there. The host gives it these settings.
+type Move struct {
 	Function  string       `json:"function"` // of the host, pf0.vf1
 	MAC       string       `json:"mac"`
 	Tenant    uint32       `json:"tenant"`
@@ -190,10 +190,17 @@ func (g *Grant) Allows(a Address) bool {
 	})
 }
 
-// takes reports whether an address is that of a function that moves to the host.
-func (g *Grant) takes(a Address) bool {
-	return slices.ContainsFunc(g.Take, func(t Taken) bool {
-		return t.Moving && t.Tenant == a.Tenant && slices.Contains(t.Addresses, a.Addr)
+// incoming reports whether an address is that of a function that is being moved to the host.
+func (g *Grant) incoming(a Address) bool {
+	return slices.ContainsFunc(g.Moves, func(m Move) bool {
+		return m.Moving && m.Tenant == a.Tenant && slices.Contains(m.Addresses, a.Addr)
+	})
+}
+
+// Among reports whether the function is one of these: one of them has its first address.
+func (m *Move) Among(list []Function) bool {
+	return len(m.Addresses) > 0 && slices.ContainsFunc(list, func(f Function) bool {
+		return f.Tenant == m.Tenant && slices.Contains(f.Addresses, m.Addresses[0])
 	})
 }
 

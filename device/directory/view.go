@@ -278,10 +278,10 @@ func (v *View) grantedByName() (to map[Address]string, twice []Refusal) {
 		}
 	}
 	for name, g := range v.grants {
-		for _, t := range g.Take {
-			for _, a := range t.Addresses {
-				if at := (Address{t.Tenant, a}); to[at] == name && v.moves(name, &t) {
-					to[at] = t.From
+		for _, m := range g.Moves {
+			for _, a := range m.Addresses {
+				if at := (Address{m.Tenant, a}); to[at] == name && v.isAtSource(name, &m) {
+					to[at] = m.From
 				}
 			}
 		}
@@ -289,20 +289,13 @@ func (v *View) grantedByName() (to map[Address]string, twice []Refusal) {
 	return to, twice
 }
 
-// moves reports whether a function is still at the host from which it moves to another one.
-func (v *View) moves(to string, t *Taken) bool {
+// isAtSource reports whether a function is still at the host from which it moves to another one.
+func (v *View) isAtSource(to string, m *Move) bool {
 	at := func(name string) bool {
 		h := v.hosts[name]
-		return h != nil && h.gone == vtime.Never && h.has(t)
+		return h != nil && h.gone == vtime.Never && m.Among(h.Functions)
 	}
-	return t.Moving && t.From != to && at(t.From) && !at(to)
-}
-
-// has reports whether a host says that it has a function.
-func (h *hostRecord) has(t *Taken) bool {
-	return slices.ContainsFunc(h.Functions, func(f Function) bool {
-		return f.Tenant == t.Tenant && len(t.Addresses) > 0 && slices.Contains(f.Addresses, t.Addresses[0])
-	})
+	return m.Moving && m.From != to && at(m.From) && !at(to)
 }
 
 func (v *View) decide(name string, c *claims, refused *[]Refusal) (p Peer, ok bool) {
@@ -347,7 +340,7 @@ func (v *View) decide(name string, c *claims, refused *[]Refusal) (p Peer, ok bo
 			switch at := (Address{t.Tenant, a}); {
 			case c.granted[at] == name && c.has[at] != name:
 				p.Granted = append(p.Granted, at)
-			case c.granted[at] != name && !slices.Contains(p.Coming, t.Tenant) && g.takes(at):
+			case c.granted[at] != name && !slices.Contains(p.Coming, t.Tenant) && g.incoming(at):
 				p.Coming = append(p.Coming, t.Tenant)
 			}
 		}

@@ -182,10 +182,11 @@ func (f *folder) revoked(ctx context.Context, k *clientv3.Client) (list []*x509.
 const moveLong = `Moves a function with its addresses to another host: FUNCTION is HOST/pf0.vf1 or
 TENANT:ADDRESS. The new host gives tenant, address and MAC to its function of the same
 number, or that of --as, which must have no address, and enables it. As soon as it says so,
-all other hosts send to the new place, and the old host disables its function and empties it.
+all other hosts send to the new place, and the command returns. Half a second later the
+old host disables its function and empties it.
 
-The command waits for that. If the new host cannot take the function, or does not within
---wait, nothing has changed: the old host still has it, and the command says why.
+If the new host cannot take the function, or does not within --wait, nothing has changed:
+the old host still has it, and the command says why.
 
 Plain IP goes on: a TCP connection lives, if its end does. RDMA connections end cleanly,
 and programs connect again, to the same address. Settings that the new function needs,
@@ -212,16 +213,16 @@ func moveCommand() *cobra.Command {
 			if wait < time.Second {
 				return cli.Usagef("--wait %s: the new host needs some time, at least 1s", wait)
 			}
-			var t directory.Taken
+			var move directory.Move
 			f.wait = wait
 			err = f.with(cmd, userOperator, func(ctx context.Context, k *clientv3.Client) (err error) {
-				t, err = f.move(ctx, k, args[0], args[1], as, set)
+				move, err = f.move(ctx, k, args[0], args[1], as, set)
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			return f.print(cmd, t, "%d:%s: from %s to %s/%s\n", t.Tenant, t.Addresses[0], t.From, args[1], t.Function)
+			return f.print(cmd, move, "%d:%s: from %s to %s/%s\n", move.Tenant, move.Addresses[0], move.From, args[1], move.Function)
 		},
 	}
 	cmd.Flags().StringVar(&as, "as", "", "`function` of the new host, as pf0.vf2 (default: the same number)")
@@ -252,11 +253,11 @@ func parseSettings(pairs []string) (map[string]string, error) {
 	return set, nil
 }
 
-// free returns an error if a function of a host has addresses that are not those of the one that moves
+// checkFree returns an error if a function of a host has addresses that are not those of the one that moves
 // there: it would lose them.
-func free(h *directory.Host, to string, t *directory.Taken) error {
+func checkFree(h *directory.Host, to string, move *directory.Move) error {
 	for _, f := range h.Functions {
-		if f.Name == t.Function && len(f.Addresses) > 0 && (f.Tenant != t.Tenant || !slices.Equal(f.Addresses, t.Addresses)) {
+		if f.Name == move.Function && len(f.Addresses) > 0 && (f.Tenant != move.Tenant || !slices.Equal(f.Addresses, move.Addresses)) {
 			return fmt.Errorf("%s/%s is in use: it has %v; name another function of %s by --as", to, f.Name, directory.Address{Tenant: f.Tenant, Addr: f.Addresses[0]}, to)
 		}
 	}
@@ -264,65 +265,67 @@ func free(h *directory.Host, to string, t *directory.Taken) error {
 }
 
 // move moves a function by one transaction on both grants, and waits until the new host has it.
-func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as string, set map[string]string) (t directory.Taken, err error) {
+func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as string, set map[string]string) (move directory.Move, err error) {
 	for began := time.Now(); ; {
 		v, _, err := f.view(ctx, k)
 		if err != nil {
-			return t, err
+			return move, err
 		}
 		from, fn, err := find(v, what)
 		if err != nil {
-			return t, err
+			return move, err
 		}
 		if from == to {
-			return t, fmt.Errorf("%s is already at %s", what, to)
+			return move, fmt.Errorf("%s is already at %s", what, to)
 		}
 		source, was, err := f.readGrant(ctx, k, from)
 		if err != nil {
-			return t, err
+			return move, err
 		}
 		target, is, err := f.readGrant(ctx, k, to)
 		switch {
 		case err != nil:
-			return t, err
+			return move, err
 		case is == 0:
-			return t, errUnknownHost(v, to)
+			return move, errUnknownHost(v, to)
 		case target.Revoked:
-			return t, fmt.Errorf("host %s is revoked", to)
+			return move, fmt.Errorf("host %s is revoked", to)
 		case v.Host(to) == nil:
-			return t, fmt.Errorf("host %s has no record: its NIC does not run, or is cut off from etcd", to)
+			return move, fmt.Errorf("host %s has no record: its NIC does not run, or is cut off from etcd", to)
 		}
-		t = directory.Taken{Function: fn.Name, MAC: fn.MAC, Tenant: fn.Tenant, Addresses: fn.Addresses, From: from, Moving: true, Set: set}
+		move = directory.Move{Function: fn.Name, MAC: fn.MAC, Tenant: fn.Tenant, Addresses: fn.Addresses, From: from, Moving: true, Set: set}
 		if as != "" {
-			t.Function = as
+			move.Function = as
 		}
-		if err := free(v.Host(to), to, &t); err != nil {
-			return t, err
+		if err := checkFree(v.Host(to), to, &move); err != nil {
+			return move, err
 		}
-		if listed(v.Host(to), &t) && time.Since(began) < f.wait {
+		if move.Among(v.Host(to).Functions) && time.Since(began) < f.wait {
 			// The function was there, and that host has not yet said that it has left. Whoever reads that now
 			// would take it for the answer to this move, and the host that has the function would give it up.
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}
-		m := &moving{folder: f, k: k, to: to, t: &t, before: [2]string{directory.Encode(source), directory.Encode(target)}}
+		m := &moving{folder: f, k: k, to: to, move: &move, before: [2]string{directory.Encode(source), directory.Encode(target)}}
 		for _, a := range fn.Addresses {
 			at := directory.Address{Tenant: fn.Tenant, Addr: a}
 			source.Drop(at)
 			target.Add(at)
 		}
-		moved := func(o directory.Taken) bool { return o.Tenant == t.Tenant && slices.Equal(o.Addresses, t.Addresses) }
-		source.Take = slices.DeleteFunc(source.Take, moved)
-		target.Take = append(slices.DeleteFunc(target.Take, func(o directory.Taken) bool { return moved(o) || o.Function == t.Function }), t)
+		moved := func(o directory.Move) bool {
+			return o.Tenant == move.Tenant && slices.Equal(o.Addresses, move.Addresses)
+		}
+		source.Moves = slices.DeleteFunc(source.Moves, moved)
+		target.Moves = append(slices.DeleteFunc(target.Moves, func(o directory.Move) bool { return moved(o) || o.Function == move.Function }), move)
 		m.keys = [2]string{directory.GrantKey(f.is.Prefix, from), directory.GrantKey(f.is.Prefix, to)}
 		done, err := m.write(ctx, [2]int64{was, is}, [2]string{directory.Encode(source), directory.Encode(target)})
 		if err != nil {
-			return t, err
+			return move, err
 		}
 		if done.Succeeded {
 			m.at, m.target = done.Header.Revision, &target
 			err = m.finish(ctx)
-			return t, err
+			return move, err
 		}
 	}
 }
@@ -332,7 +335,7 @@ type moving struct {
 	*folder
 	k      *clientv3.Client
 	to     string
-	t      *directory.Taken
+	move   *directory.Move
 	keys   [2]string // of the grants: of the host that has the function, and of the one that is to have it
 	before [2]string // what they were
 	target *directory.Grant
@@ -357,14 +360,14 @@ func (m *moving) write(ctx context.Context, revisions [2]int64, values [2]string
 // finish waits until the new host has the function. If it cannot take it, both grants are again what they
 // were.
 func (m *moving) finish(ctx context.Context) error {
-	why, err := m.taken(ctx)
+	why, err := m.await(ctx)
 	if err != nil {
 		return err
 	}
 	if why == "" {
-		m.t.Moving = false
-		for i := range m.target.Take {
-			m.target.Take[i].Moving = false // the old host has lost it for good
+		m.move.Moving = false
+		for i := range m.target.Moves {
+			m.target.Moves[i].Moving = false // the old host has lost it for good
 		}
 		_, err := m.k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(m.keys[1]), "=", m.at)).Then(clientv3.OpPut(m.keys[1], directory.Encode(m.target))).Commit()
 		return err
@@ -376,11 +379,11 @@ func (m *moving) finish(ctx context.Context) error {
 	case !undone.Succeeded:
 		return fmt.Errorf("%s: %s. Somebody has changed the grants meanwhile: look with vnic fleet functions", m.to, why)
 	}
-	return fmt.Errorf("%s: %s. %s still has it", m.to, why, m.t.From)
+	return fmt.Errorf("%s: %s. %s still has it", m.to, why, m.move.From)
 }
 
-// taken waits for the record of the new host to have the function, and returns why it has not.
-func (m *moving) taken(ctx context.Context) (why string, err error) {
+// await waits for the record of the new host to have the function, and returns why it has not.
+func (m *moving) await(ctx context.Context) (why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.wait)
 	defer cancel()
 	key := directory.HostKey(m.is.Prefix, m.to)
@@ -409,14 +412,7 @@ func (m *moving) taken(ctx context.Context) (why string, err error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("it has not taken %s within %s", m.t.Function, m.wait), nil
-}
-
-// listed reports whether a host says that it has the function that moves.
-func listed(h *directory.Host, t *directory.Taken) bool {
-	return slices.ContainsFunc(h.Functions, func(f directory.Function) bool {
-		return f.Tenant == t.Tenant && slices.Contains(f.Addresses, t.Addresses[0])
-	})
+	return fmt.Sprintf("it has not taken %s within %s", m.move.Function, m.wait), nil
 }
 
 // says reports whether the new host's record has the function, or why it does not take it.
@@ -425,11 +421,11 @@ func (m *moving) says(record []byte, since bool) (done bool, why string) {
 	if err != nil {
 		return false, "" // the next one may be better
 	}
-	if listed(&h, m.t) {
+	if m.move.Among(h.Functions) {
 		return true, ""
 	}
 	if since { // what it said before was about another move
-		why = h.Problems[m.t.Function]
+		why = h.Problems[m.move.Function]
 	}
 	return false, why
 }
@@ -466,11 +462,11 @@ func find(v *directory.View, what string) (host string, fn directory.Function, e
 		if g == nil {
 			continue
 		}
-		for _, t := range g.Take {
-			named := byName && to == name && t.Function == function
-			addressed := !byName && t.Tenant == at.Tenant && slices.Contains(t.Addresses, at.Addr)
-			if (named || addressed) && len(t.Addresses) > 0 && g.Named(directory.Address{Tenant: t.Tenant, Addr: t.Addresses[0]}) {
-				return to, directory.Function{Name: t.Function, MAC: t.MAC, Tenant: t.Tenant, Addresses: t.Addresses}, nil
+		for _, m := range g.Moves {
+			named := byName && to == name && m.Function == function
+			addressed := !byName && m.Tenant == at.Tenant && slices.Contains(m.Addresses, at.Addr)
+			if (named || addressed) && len(m.Addresses) > 0 && g.Named(directory.Address{Tenant: m.Tenant, Addr: m.Addresses[0]}) {
+				return to, directory.Function{Name: m.Function, MAC: m.MAC, Tenant: m.Tenant, Addresses: m.Addresses}, nil
 			}
 		}
 	}
