@@ -85,7 +85,7 @@ func (f *folder) switchAuthority(ctx context.Context, k *clientv3.Client, withou
 		return err
 	}
 	if next != nil { // else it was interrupted after this
-		if err := f.all(ctx, k, without, "it does not trust the next authority yet", func(h *directory.Host) bool {
+		if err := f.checkHosts(ctx, k, without, "it does not trust the next authority yet", func(h *directory.Host) bool {
 			return slices.Contains(h.Authorities, next.Serial())
 		}); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (f *folder) switchAuthority(ctx context.Context, k *clientv3.Client, withou
 		if err != nil {
 			return err
 		}
-		if err := f.members(ctx, etcd.TLS(pair, roots), "it does not trust the next authority: give it the new ca.pem and start it again"); err != nil {
+		if err := f.checkMembers(ctx, etcd.TLS(pair, roots), "it does not trust the next authority: give it the new ca.pem and start it again"); err != nil {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (f *folder) dropAuthority(ctx context.Context, k *clientv3.Client, without 
 	if err != nil {
 		return err
 	}
-	if err := f.all(ctx, k, without, "its certificate is of the authority that would be dropped", func(h *directory.Host) bool {
+	if err := f.checkHosts(ctx, k, without, "its certificate is of the authority that would be dropped", func(h *directory.Host) bool {
 		return h.Authority == a.Serial()
 	}); err != nil {
 		return err
@@ -130,14 +130,14 @@ func (f *folder) dropAuthority(ctx context.Context, k *clientv3.Client, without 
 	if err != nil {
 		return err
 	}
-	if err := f.members(ctx, etcd.TLS(pair, a.Pool()), "its certificate is of the authority that would be dropped: give it its new etcd-N.pem and etcd-N.key"); err != nil {
+	if err := f.checkMembers(ctx, etcd.TLS(pair, a.Pool()), "its certificate is of the authority that would be dropped: give it its new etcd-N.pem and etcd-N.key"); err != nil {
 		return err
 	}
 	return cmlink.Drop(f.dir)
 }
 
-// all returns an error that names the hosts that are not ready, but for those that are left behind.
-func (f *folder) all(ctx context.Context, k *clientv3.Client, without []string, why string, ready func(h *directory.Host) bool) error {
+// checkHosts returns an error that names the hosts that are not ready, but for those that are left behind.
+func (f *folder) checkHosts(ctx context.Context, k *clientv3.Client, without []string, why string, ready func(h *directory.Host) bool) error {
 	v, _, err := f.view(ctx, k)
 	if err != nil {
 		return err
@@ -156,8 +156,8 @@ func (f *folder) all(ctx context.Context, k *clientv3.Client, without []string, 
 	return nil
 }
 
-// members returns an error that names a member of etcd that cannot be spoken to in a way.
-func (f *folder) members(ctx context.Context, c *tls.Config, why string) error {
+// checkMembers returns an error that names a member of etcd that cannot be spoken to in a way.
+func (f *folder) checkMembers(ctx context.Context, c *tls.Config, why string) error {
 	for _, e := range f.is.Endpoints {
 		u, err := url.Parse(e)
 		if err == nil {

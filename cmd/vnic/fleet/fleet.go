@@ -178,7 +178,7 @@ func (f *folder) changeGrant(ctx context.Context, k *clientv3.Client, name strin
 		if err := change(v, &g, revision != 0); err != nil {
 			return g, err
 		}
-		if err := unique(v, name, &g); err != nil {
+		if err := checkUnique(v, name, &g); err != nil {
 			return g, err
 		}
 		key := directory.GrantKey(f.is.Prefix, name)
@@ -189,8 +189,8 @@ func (f *folder) changeGrant(ctx context.Context, k *clientv3.Client, name strin
 	}
 }
 
-// unique returns an error if what is granted to a host by name is granted to another one.
-func unique(v *directory.View, name string, g *directory.Grant) error {
+// checkUnique returns an error if what is granted to a host by name is granted to another one.
+func checkUnique(v *directory.View, name string, g *directory.Grant) error {
 	for _, t := range g.Allow {
 		for _, a := range t.Addresses {
 			for _, other := range v.Names() {

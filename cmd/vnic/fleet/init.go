@@ -48,7 +48,7 @@ func initCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			isNew := f.open() != nil
 			if !isNew {
-				if err := f.keeps(cmd.Flags(), endpoints, domain, prefix); err != nil {
+				if err := f.checkUnchanged(cmd.Flags(), endpoints, domain, prefix); err != nil {
 					return err
 				}
 			}
@@ -75,8 +75,8 @@ func initCommand() *cobra.Command {
 	return cmd
 }
 
-// keeps returns an error if flags name another fleet than the folder has.
-func (f *folder) keeps(flags *pflag.FlagSet, endpoints []string, domain, prefix string) error {
+// checkUnchanged returns an error if flags name another fleet than the folder has.
+func (f *folder) checkUnchanged(flags *pflag.FlagSet, endpoints []string, domain, prefix string) error {
 	for _, o := range []struct{ name, is, wanted string }{
 		{"domain", f.is.Domain, domain},
 		{"prefix", f.is.Prefix, directory.Prefix(prefix)},

@@ -1,0 +1,160 @@
+package fleet
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/falcon-vnic/vnic/device/cmlink"
+	"github.com/falcon-vnic/vnic/device/directory"
+)
+
+// hostLife is how long a host's certificate is good. It is renewed when half of that is over.
+const hostLife = 30 * 24 * time.Hour
+
+// sign answers a request to join.
+func (f *folder) sign(ctx context.Context, k *clientv3.Client, id string, b []byte, life time.Duration) (name string, err error) {
+	var r request
+	if err := json.Unmarshal(b, &r); err != nil {
+		return "", f.answer(ctx, k, id, answer{Error: "the request cannot be read"})
+	}
+	refuse := func(why string) (string, error) {
+		return r.Name, errors.Join(f.answer(ctx, k, id, answer{Error: why}), fmt.Errorf("refused: %s", why))
+	}
+	got, err := k.Get(ctx, f.tokenKey(id))
+	if err != nil {
+		return r.Name, err
+	}
+	again := "; get another token (vnic fleet grant " + r.Name + ")"
+	if len(got.Kvs) == 0 {
+		return refuse("the token has expired" + again)
+	}
+	var t issued
+	if err := json.Unmarshal(got.Kvs[0].Value, &t); err != nil {
+		return r.Name, err
+	}
+	switch {
+	case t.Used:
+		return refuse("the token was used before: a token is good once. If that was not you, revoke " + t.Name + " (vnic fleet revoke)" + again)
+	case t.Name != r.Name || !hmac.Equal(r.MAC, mac(t.Secret, r.CSR)):
+		return refuse("the request was not made by the holder of the token")
+	}
+	cert, err := f.certify(t.Name, r.CSR, life)
+	if err != nil {
+		return refuse(err.Error())
+	}
+	if g, _, err := f.readGrant(ctx, k, t.Name); err != nil || g.Revoked {
+		return refuse(t.Name + " is revoked")
+	}
+	keep, err := k.Grant(ctx, int64(usedLife/time.Second))
+	if err != nil {
+		return r.Name, err
+	}
+	then, err := f.giveCertificate(ctx, k, t.Name, cert)
+	if err != nil {
+		return r.Name, err
+	}
+	done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(f.tokenKey(id)), "=", got.Kvs[0].ModRevision)).Then(append(then,
+		clientv3.OpPut(f.tokenKey(id), directory.Encode(issued{Name: t.Name, Used: true}), clientv3.WithLease(keep.ID)),
+		clientv3.OpPut(f.answersKey(id), directory.Encode(answer{Certificate: cert}), clientv3.WithLease(keep.ID)),
+		clientv3.OpDelete(f.requestsKey(id)),
+	)...).Commit()
+	if err == nil && !done.Succeeded {
+		return refuse("the token was used before, or has expired" + again)
+	}
+	return t.Name, err
+}
+
+func (f *folder) answer(ctx context.Context, k *clientv3.Client, id string, a answer) error {
+	l, err := k.Grant(ctx, int64(answerLife/time.Second))
+	if err != nil {
+		return err
+	}
+	_, err = k.Txn(ctx).Then(clientv3.OpPut(f.answersKey(id), directory.Encode(a), clientv3.WithLease(l.ID)), clientv3.OpDelete(f.requestsKey(id))).Commit()
+	return err
+}
+
+// renew signs another certificate of a host that is in. Only the host itself could ask for it.
+func (w *watcher) renew(ctx context.Context, name string, csr []byte) error {
+	g, revision, err := w.readGrant(ctx, w.k, name)
+	if err != nil {
+		return err
+	}
+	if revision == 0 || g.Revoked {
+		return fmt.Errorf("%s is not in the fleet", name)
+	}
+	cert, err := w.certify(name, csr, w.life)
+	if err != nil {
+		return err
+	}
+	then, err := w.giveCertificate(ctx, w.k, name, cert)
+	if err != nil {
+		return err
+	}
+	_, err = w.k.Txn(ctx).Then(append(then, clientv3.OpDelete(directory.RenewKey(w.is.Prefix, name)))...).Commit()
+	return err
+}
+
+// certify signs a host's certificate.
+func (f *folder) certify(name string, csr []byte, life time.Duration) (string, error) {
+	r, err := x509.ParseCertificateRequest(csr)
+	if err == nil {
+		err = r.CheckSignature()
+	}
+	if err != nil {
+		return "", fmt.Errorf("the request for a certificate is not good: %w", err)
+	}
+	a, err := cmlink.OpenAuthority(f.dir)
+	if err != nil {
+		return "", err
+	}
+	cert, err := a.Sign(cmlink.Subject{Common: userHost + name, Identity: cmlink.URI(f.is.Domain, name), Life: life}, r.PublicKey)
+	return string(cert), err
+}
+
+// signedPrefix begins the keys of all certificates of a host that are not over: to revoke the host is to
+// revoke them all.
+func (f *folder) signedPrefix(name string) string {
+	return directory.Aside(f.is.Prefix) + "signed/" + name + "/"
+}
+
+// giveCertificate returns what gives a host a certificate, and forgets those of it that are over.
+func (f *folder) giveCertificate(ctx context.Context, k *clientv3.Client, name, text string) ([]clientv3.Op, error) {
+	cert, err := certificateOf(text)
+	if err != nil {
+		return nil, err
+	}
+	then := []clientv3.Op{
+		clientv3.OpPut(directory.CertKey(f.is.Prefix, name), text),
+		clientv3.OpPut(fmt.Sprintf("%s%x", f.signedPrefix(name), cert.SerialNumber), text),
+	}
+	r, err := k.Get(ctx, f.signedPrefix(name), clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range r.Kvs {
+		if c, err := certificateOf(string(kv.Value)); (err != nil || cmlink.IsOver(c)) && len(then) < mostOps {
+			then = append(then, clientv3.OpDelete(string(kv.Key)))
+		}
+	}
+	return then, nil
+}
+
+// mostOps is how many operations a transaction has at most, beside a few: etcd takes 128.
+const mostOps = 100
+
+// certificateOf returns the certificate in a PEM text.
+func certificateOf(text string) (*x509.Certificate, error) {
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		return nil, errors.New("no certificate")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
