@@ -2,7 +2,6 @@ package lab
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,7 +57,7 @@ func nameOf(arg string) (string, error) {
 		return arg, nil
 	}
 	if !strings.ContainsAny(arg, "./") {
-		return "", fmt.Errorf("there is no lab %q", arg)
+		return choose(arg) // which says what labs there are
 	}
 	l, _, err := labfile.Load(arg)
 	if err != nil {

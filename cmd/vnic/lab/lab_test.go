@@ -203,6 +203,9 @@ func TestInsideALabGoesUpAndDown(t *testing.T) {
 	nothingLeft(t)
 	vnictest.RequireIn(t, vnic(t, "lab", "status"), "there is no lab")
 	refused(t, "lab", "down")
+	if said := refused(t, "lab", "down", "pair"); !strings.Contains(said, `there is no lab "pair", nor any other; vnic lab up makes one`) {
+		t.Error(said)
+	}
 }
 
 // TestUpAgainChangesWhatChanged: a NIC whose host did not change goes on, and numbers and addresses
@@ -261,6 +264,12 @@ validate:
 	if now := pidsOf("run", "pair/a.yaml"); !slices.Equal(now, before) {
 		t.Errorf("NIC a is of processes %v, before %v: only its peers have changed", now, before)
 	}
+	// Somebody removed a machine's namespace.
+	if out, err := exec.Command("ip", "netns", "del", "pair.m2").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	vnic(t, "lab", "up", file(t, pair))
+	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS")
 	// The machine m1 goes to the other host.
 	vnic(t, "lab", "up", file(t, strings.Replace(pair, "m1: {host: a}", "m1: {host: b}", 1)))
 	vnictest.RequireIn(t, vnic(t, "lab", "validate"), "PASS")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,18 +38,18 @@ func up(ctx context.Context, arg string, changes []string, paused string, out *p
 	if len(spaces(l.Name)) > 0 && !slices.Contains(labs(), l.Name) {
 		return nil, fmt.Errorf("network namespaces named %s or %[1]s.… exist already and belong to no lab: remove them with ip netns del, or give the lab another name", l.Name)
 	}
-	source, folderOf := arg, "."
+	source, baseFolder := arg, "." // of a lab that comes with the program: the current folder
 	if strings.ContainsAny(arg, "./") {
 		if source, err = filepath.Abs(arg); err != nil {
 			return nil, err
 		}
-		folderOf = filepath.Dir(source)
+		baseFolder = filepath.Dir(source)
 	}
-	if folderOf, err = filepath.Abs(folderOf); err != nil { // for a lab that comes with the program: where this is said
+	if baseFolder, err = filepath.Abs(baseFolder); err != nil {
 		return nil, err
 	}
 	// Everything that can be wrong with the file is said before anything is made.
-	p, err := newPlan(l, &state{Source: source, Folder: folderOf})
+	p, err := newPlan(l, &state{Source: source, Folder: baseFolder})
 	if err == nil {
 		err = errors.Join(p.checkEtcd(), p.checkGuests())
 	}
@@ -64,7 +65,7 @@ func up(ctx context.Context, arg string, changes []string, paused string, out *p
 	if err != nil {
 		return nil, err
 	}
-	had.Source, had.Folder, had.Links = source, folderOf, nil // as the file says
+	had.Source, had.Folder, had.Links = source, baseFolder, nil // as the file says
 	if p, err = newPlan(l, had); err != nil {
 		return nil, fmt.Errorf("lab %s:\n%w", arg, err)
 	}
@@ -95,7 +96,11 @@ type builder struct {
 }
 
 func (b *builder) build(ctx context.Context) error {
-	restart, err := b.clear()
+	b.forgetSpaces()
+	restart, err := b.endNICs()
+	if err == nil {
+		err = b.removeRest()
+	}
 	if err == nil {
 		err = b.network()
 	}
@@ -140,34 +145,46 @@ func (b *builder) runExec(ctx context.Context) error {
 	return b.state.save(folder(b.Name))
 }
 
-// clear ends the NICs that are not to go on as they are, and removes namespaces and files that the
-// plan has not. It returns the hosts whose NICs are to be started.
-func (b *builder) clear() (restart []*host, err error) {
-	want := map[string]string{b.Name: b.fabricShape()}
+// shapes returns what the plan's namespaces are to be like.
+func (b *builder) shapes() map[string]string {
+	shapes := map[string]string{b.Name: b.fabricShape()}
 	if b.etcd != nil {
-		want[b.etcd.Space()] = b.etcd.shape()
+		shapes[b.etcd.Space()] = b.etcd.shape()
 	}
 	for _, h := range b.hosts {
-		want[h.Space()] = h.shape()
+		shapes[h.Space()] = h.shape()
 		for _, m := range h.Machines {
 			if m.InNamespace() {
-				want[m.Space()] = m.shape()
+				shapes[m.Space()] = m.shape()
 			}
 		}
 	}
-	there := spaces(b.Name)
-	whole := func(name string) bool { return slices.Contains(there, name) && b.state.Made[name] == want[name] }
-	if !whole(b.Name) { // the cables of hosts are gone, too, and that of etcd
+	return shapes
+}
+
+// forgetSpaces has the state forget the namespaces that are not there as the plan has them. What is there of them is
+// removed, and they are made again.
+func (b *builder) forgetSpaces() {
+	there, shapes := spaces(b.Name), b.shapes()
+	maps.DeleteFunc(b.state.Made, func(name, shape string) bool {
+		return !slices.Contains(there, name) || shape != shapes[name]
+	})
+	if b.state.Made[b.Name] == "" { // the cables of hosts are gone, too, and that of etcd
 		for _, h := range b.hosts {
-			b.state.Made[h.Space()] = ""
+			delete(b.state.Made, h.Space())
 		}
-		b.state.Made[space(b.Name, labfile.DirectoryEtcd)] = ""
+		delete(b.state.Made, space(b.Name, labfile.DirectoryEtcd))
 	}
+}
+
+// endNICs ends the NICs that are not to go on as they are, with their guests, and returns their hosts. It notes
+// those that go on and change.
+func (b *builder) endNICs() (restart []*host, err error) {
 	for _, h := range b.hosts {
 		text, err := os.ReadFile(h.Config())
-		same := err == nil && sameNIC(text, []byte(h.text)) && whole(h.Space())
+		same := err == nil && sameNIC(text, []byte(h.text)) && b.state.Made[h.Space()] != ""
 		for _, m := range h.Machines {
-			same = same && (!m.InNamespace() || whole(m.Space()))
+			same = same && (!m.InNamespace() || b.state.Made[m.Space()] != "")
 		}
 		if n, ok := answers(h); same && ok {
 			if h.differs(string(text), n.Peers) {
@@ -180,19 +197,24 @@ func (b *builder) clear() (restart []*host, err error) {
 			return nil, err
 		}
 	}
-	for _, name := range there {
-		if whole(name) {
+	return restart, nil
+}
+
+// removeRest removes the namespaces that the state does not know, and the files that the plan has not.
+func (b *builder) removeRest() error {
+	shapes := b.shapes()
+	for _, name := range spaces(b.Name) {
+		if b.state.Made[name] != "" {
 			continue
 		}
-		if want[name] == "" {
+		if shapes[name] == "" {
 			b.out.step("%s: removed", strings.TrimPrefix(name, b.Name+"."))
 		}
-		delete(b.state.Made, name)
 		if err := removeSpace(name); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return restart, errors.Join(b.sweep(), b.state.save(folder(b.Name)))
+	return errors.Join(b.sweep(), b.state.save(folder(b.Name)))
 }
 
 // sweep removes the files of hosts and machines that the plan has not.
@@ -221,7 +243,7 @@ func answers(h *host) (n control.NIC, ok bool) {
 // network makes the namespaces that are missing. What is complete is noted, so that what a killed
 // command left half made is made again.
 func (b *builder) network() error {
-	make := func(name, shape string, f func() error) (made bool, err error) {
+	ensure := func(name, shape string, f func() error) (made bool, err error) {
 		if b.state.Made[name] == shape {
 			return false, nil
 		}
@@ -232,17 +254,17 @@ func (b *builder) network() error {
 		delete(b.state.Begun, name)
 		return true, b.state.save(folder(b.Name))
 	}
-	if _, err := make(b.Name, b.fabricShape(), b.fabric); err != nil {
+	if _, err := ensure(b.Name, b.fabricShape(), b.fabric); err != nil {
 		return err
 	}
 	if b.etcd != nil {
-		if _, err := make(b.etcd.Space(), b.etcd.shape(), b.etcd.makeNetwork); err != nil {
+		if _, err := ensure(b.etcd.Space(), b.etcd.shape(), b.etcd.makeNetwork); err != nil {
 			return err
 		}
 	}
 	hosts, machines := 0, 0
 	for _, h := range b.hosts {
-		made, err := make(h.Space(), h.shape(), h.makeNetwork)
+		made, err := ensure(h.Space(), h.shape(), h.makeNetwork)
 		if err != nil {
 			return err
 		}
@@ -253,7 +275,7 @@ func (b *builder) network() error {
 			if !m.InNamespace() {
 				continue
 			}
-			if made, err = make(m.Space(), m.shape(), m.makeNetwork); err != nil {
+			if made, err = ensure(m.Space(), m.shape(), m.makeNetwork); err != nil {
 				return err
 			}
 			if made {
