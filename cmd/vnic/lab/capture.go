@@ -72,7 +72,7 @@ kernel sees it. Of a host: what its NIC sends and receives, as "vnic capture" do
 
 // sniff records what a link in a namespace carries.
 func sniff(space, link, file string) (s *capture.Sniffer, err error) {
-	err = within(space, func() (err error) {
+	err = inNetns(space, func() (err error) {
 		s, err = capture.Sniff(link, file)
 		return err
 	})

@@ -32,6 +32,22 @@ func (p *plan) run(ctx context.Context, place string, argv ...string) error {
 		}
 		return become(cmd)
 	}
+	return m.withAgent(ctx, func(c net.Conn) error {
+		begun := time.Now()
+		status, err := agent.Run(c, argv, os.Stdin, os.Stdout, os.Stderr)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			return m.lost(ctx, begun, err)
+		case err == nil && status != 0:
+			err = cli.CommandFailed(status)
+		}
+		return err
+	})
+}
+
+// withAgent calls do with a connection to a guest's agent, and closes it when ctx ends: a guest may stop in the
+// middle.
+func (m *machine) withAgent(ctx context.Context, do func(c net.Conn) error) error {
 	c, err := m.dial(ctx)
 	if err != nil {
 		return err
@@ -39,15 +55,7 @@ func (p *plan) run(ctx context.Context, place string, argv ...string) error {
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
-	begun := time.Now()
-	status, err := agent.Run(c, argv, os.Stdin, os.Stdout, os.Stderr)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		return m.lost(ctx, begun, err)
-	case err == nil && status != 0:
-		err = cli.CommandFailed(status)
-	}
-	return err
+	return do(c)
 }
 
 // dial connects to a guest's agent.
@@ -98,17 +106,12 @@ folder, the copy is made in it. Links are followed, and devices left out.`,
 			if in {
 				m = to
 			}
-			c, err := m.dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			stop := context.AfterFunc(cmd.Context(), func() { c.Close() })
-			defer stop()
-			if in {
-				return agent.Put(c, args[0], toPath)
-			}
-			return agent.Get(c, fromPath, args[1])
+			return m.withAgent(cmd.Context(), func(c net.Conn) error {
+				if in {
+					return agent.Put(c, args[0], toPath)
+				}
+				return agent.Get(c, fromPath, args[1])
+			})
 		},
 	}
 }
@@ -336,13 +339,10 @@ guest crashes, it prints what "vnic lab crash" does, when the guest is up again.
 			if !ok {
 				return cli.Usagef("%s%s: not a module: name a file that ends in .ko", cli.Place(cmd), args[1])
 			}
-			c, err := m.dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
 			to := "/lib/" + base + ".ko"
-			if err := errors.Join(agent.Put(c, args[1], to), m.keepModule(args[1])); err != nil {
+			if err := m.withAgent(cmd.Context(), func(c net.Conn) error {
+				return errors.Join(agent.Put(c, args[1], to), m.keepModule(args[1]))
+			}); err != nil {
 				return err
 			}
 			return p.run(cmd.Context(), m.Name, "/bin/sh", "-c", replaceModule, strings.ReplaceAll(base, "-", "_"), to)

@@ -75,7 +75,7 @@ func (e *etcd) shape() string { return fmt.Sprintf("etcd, MTU %d", e.Links[0].MT
 
 // command returns a command that runs where etcd is. vnic fleet finds the fleet's folder there.
 func (e *etcd) command(ctx context.Context, argv ...string) *exec.Cmd {
-	return visit(ctx, e.Space(), cli.FleetVariable+"="+e.Folder(), argv...)
+	return userCommand(ctx, e.Space(), cli.FleetVariable+"="+e.Folder(), argv...)
 }
 
 // fleet runs a command of vnic fleet.

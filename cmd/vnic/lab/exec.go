@@ -18,22 +18,22 @@ func (m *machine) command(ctx context.Context, argv ...string) *exec.Cmd {
 	if m.Guest != nil {
 		return exec.CommandContext(ctx, program, append([]string{"lab", "--lab", m.Lab, "exec", m.Name}, argv...)...)
 	}
-	return visit(ctx, m.Space(), cli.DeviceVariable+"=unix://"+m.Socket(), argv...)
+	return userCommand(ctx, m.Space(), cli.DeviceVariable+"=unix://"+m.Socket(), argv...)
 }
 
 // command returns a command that runs on a host. vnic show and others find the host's NIC there.
 func (h *host) command(ctx context.Context, argv ...string) *exec.Cmd {
-	cmd := visit(ctx, h.Space(), cli.SocketVariable+"="+h.Control(), argv...)
+	cmd := userCommand(ctx, h.Space(), cli.SocketVariable+"="+h.Control(), argv...)
 	if h.Etcd != nil {
 		cmd.Env = append(cmd.Env, cli.FleetVariable+"="+h.Etcd.Folder())
 	}
 	return cmd
 }
 
-// visit returns a user's command in a namespace, with this program as vnic and one more variable. If
+// userCommand returns a user's command in a namespace, with this program as vnic and one more variable. If
 // there is no such program, the command fails with what to do.
-func visit(ctx context.Context, space, variable string, argv ...string) *exec.Cmd {
-	cmd := inside(ctx, space, argv...)
+func userCommand(ctx context.Context, space, variable string, argv ...string) *exec.Cmd {
+	cmd := netnsCommand(ctx, space, argv...)
 	cmd.Env = append(os.Environ(), variable, "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
 	if name := argv[0]; cmd.Err == nil && name != "vnic" {
 		if _, err := exec.LookPath(name); errors.Is(err, exec.ErrNotFound) {

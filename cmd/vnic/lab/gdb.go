@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,15 +15,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/falcon-vnic/vnic/cmd/vnic/agent"
 	"github.com/falcon-vnic/vnic/cmd/vnic/cli"
 	"github.com/falcon-vnic/vnic/cmd/vnic/lab/labfile"
 	"github.com/falcon-vnic/vnic/device/files"
 )
 
 // sections prints where a guest's kernel has the sections of its modules, as
-// /sys/module/NAME/sections/.text:0xffffffffc0000000.
-const sections = `grep -H . /sys/module/*/sections/.[a-z]*`
+// /sys/module/NAME/sections/.text:0xffffffffc0000000. There may be no modules.
+const sections = `grep -H . /sys/module/*/sections/.[a-z]* || true`
 
 var sectionLine = regexp.MustCompile(`(?m)^/sys/module/(\w+)/sections/(\.[\w.]+):(0x[0-9a-f]{1,16})$`)
 
@@ -100,8 +98,8 @@ func (d *debugging) change(guest string) (string, error) {
 	return fmt.Sprintf("machines: {%s: {guest: {kernel: %q}}}", guest, path), nil
 }
 
-// of returns what changes in a lab's file, and the guest that is paused.
-func (d *debugging) of(file string) (changes []string, paused string, err error) {
+// changesFor returns what changes in a lab's file, and the guest that is paused.
+func (d *debugging) changesFor(file string) (changes []string, paused string, err error) {
 	if *d == (debugging{}) {
 		return nil, "", nil
 	}
@@ -166,16 +164,7 @@ func (p *plan) withKernel(m *machine, kernel string) (*plan, error) {
 func (m *machine) loaded(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	c, err := m.dial(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	defer stop()
-	var out bytes.Buffer
-	_, err = agent.Run(c, []string{"/bin/sh", "-c", sections}, nil, &out, &out)
-	return out.String(), err
+	return m.ask(ctx, "", "/bin/sh", "-c", sections)
 }
 
 // gdbCommands returns what gdb does first.

@@ -161,7 +161,7 @@ func (p *plan) draw(w io.Writer) error {
 			}
 			for n, m := range h.Machines {
 				y := hostTop + headHeight + n*row
-				box.Machines = append(box.Machines, machineRow{m.Name, m.Tenant, m.Address.String(), colours[(m.Number-1)%len(colours)], x + 8, y, y + 15, boxWidth - 16})
+				box.Machines = append(box.Machines, machineRow{m.Name, m.Tenant, m.Address.String(), colours[(m.TenantNumber-1)%len(colours)], x + 8, y, y + 15, boxWidth - 16})
 			}
 			d.Hosts = append(d.Hosts, box)
 			d.Height = max(d.Height, box.Y+box.Height+margin)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -203,8 +204,10 @@ func (p *plan) waitUntilUp(ctx context.Context, m *machine, d *daemon) error {
 // waitForGDB waits until gdb can connect to a guest's QEMU.
 func (m *machine) waitForGDB(ctx context.Context, d *daemon) error {
 	return m.until(ctx, d, func(context.Context) error {
-		_, err := os.Stat(m.File(".gdb"))
-		return err
+		if _, err := os.Stat(m.File(".gdb")); err != nil {
+			return fmt.Errorf("guest %s: %w", m.Name, err)
+		}
+		return nil
 	})
 }
 
@@ -222,7 +225,7 @@ func (m *machine) until(ctx context.Context, d *daemon, ready func(context.Conte
 			<-d.log.ended
 			return fmt.Errorf("guest %s: QEMU ended: %w\n%s", m.Name, d.err, lastLines(m.File(".log")))
 		case <-ctx.Done():
-			return fmt.Errorf("guest %s: %w\n%s", m.Name, err, lastLines(m.File(".log")))
+			return fmt.Errorf("%w\n%s", err, lastLines(m.File(".log")))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -230,7 +233,7 @@ func (m *machine) until(ctx context.Context, d *daemon, ready func(context.Conte
 
 // setNames gives a guest its name and the names of its tenant's machines.
 func (p *plan) setNames(ctx context.Context, m *machine) error {
-	_, err := m.ask(ctx, p.names(m.Number), "/bin/sh", "-c", `cat > /etc/hosts && echo "$0" > /proc/sys/kernel/hostname`, m.Name)
+	_, err := m.ask(ctx, p.names(m.TenantNumber), "/bin/sh", "-c", `cat > /etc/hosts && echo "$0" > /proc/sys/kernel/hostname`, m.Name)
 	return err
 }
 
@@ -272,18 +275,17 @@ done`
 
 // ask runs a command in a guest, and returns what it prints.
 func (m *machine) ask(ctx context.Context, input string, argv ...string) (string, error) {
-	c, err := agent.Dial(ctx, m.File(".vsock"), agent.Port)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { c.Close() }) // a guest may stop in the middle
-	defer stop()
 	var said bytes.Buffer
-	status, err := agent.Run(c, argv, strings.NewReader(input), &said, &said)
-	if err == nil && status != 0 {
-		err = fmt.Errorf("guest %s: %s", m.Name, said.String())
-	}
+	err := m.withAgent(ctx, func(c net.Conn) error {
+		status, err := agent.Run(c, argv, strings.NewReader(input), &said, &said)
+		if err == nil && status != 0 {
+			err = errors.New(said.String())
+		}
+		if err != nil {
+			err = fmt.Errorf("guest %s: %w", m.Name, err)
+		}
+		return err
+	})
 	return said.String(), err
 }
 

@@ -51,7 +51,7 @@ lab restart GUEST --gdb" does.`,
 		Args:              cli.Arguments(1, 1),
 		ValidArgsFunction: completeShipped,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			changes, paused, err := d.of(args[0])
+			changes, paused, err := d.changesFor(args[0])
 			if err != nil {
 				return err
 			}

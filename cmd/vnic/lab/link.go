@@ -37,7 +37,7 @@ var linkFlags = []struct{ name, usage string }{
 
 func linkCommand(lab *string) *cobra.Command {
 	var end string
-	var cut, clear bool
+	var cut, reset bool
 	c := &cobra.Command{
 		Use:   "link [LINK]",
 		Short: "show the links, or change what one does to packets, cut it and mend it",
@@ -59,7 +59,7 @@ file says again. Without flags it shows the links.`,
 		values[l.name] = f.String(l.name, "", l.usage)
 	}
 	f.BoolVar(&cut, "down", false, "cut it; --down=false mends it")
-	f.BoolVar(&clear, "clear", false, "first remove all that it does to packets")
+	f.BoolVar(&reset, "clear", false, "first remove all that it does to packets")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		var keys []string
 		for _, l := range linkFlags {
@@ -74,11 +74,11 @@ file says again. Without flags it shows the links.`,
 		if err != nil {
 			return err
 		}
-		if len(keys) > 0 || clear {
+		if len(keys) > 0 || reset {
 			if len(args) == 0 {
 				return cli.Usagef("%sname the link: %s", cli.Place(cmd), strings.Join(p.linkNames(), ", "))
 			}
-			if p, err = changeLink(cmd.Context(), p.Name, args[0], end, clear, "{"+strings.Join(keys, ", ")+"}"); err != nil {
+			if p, err = changeLink(cmd.Context(), p.Name, args[0], end, reset, "{"+strings.Join(keys, ", ")+"}"); err != nil {
 				return err
 			}
 		}
@@ -122,7 +122,7 @@ func (p *plan) sends(h *host) config.Impairment {
 }
 
 // changeLink changes what the ends of a lab's link, or one of them, do to what they send.
-func changeLink(ctx context.Context, lab, name, end string, clear bool, change string) (*plan, error) {
+func changeLink(ctx context.Context, lab, name, end string, reset bool, change string) (*plan, error) {
 	p, unlock, err := openLocked(lab)
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func changeLink(ctx context.Context, lab, name, end string, clear bool, change s
 			continue
 		}
 		i := p.sends(h)
-		if clear {
+		if reset {
 			i = config.NoImpairment()
 		}
 		if err := config.Decode([]byte(change), &i, nil); err != nil {

@@ -57,7 +57,7 @@ func (h *host) makeNetwork() error {
 			fmt.Sprintf("tuntap add %s mode tap", m.GuestTAP()),
 			fmt.Sprintf("link set dev %s mtu %d master %s up", m.GuestTAP(), mtu, m.PortBridge()))
 	}
-	addresses := []string{fmt.Sprintf("addr add %s/16 dev br0", h.Own())}
+	addresses := []string{fmt.Sprintf("addr add %s/16 dev br0", h.KernelAddress())}
 	if h.Uplink == config.UplinkUDP { // the NIC's address is the host's, too
 		addresses = append(addresses, fmt.Sprintf("addr add %s/16 dev br0", h.Underlay()))
 	}
@@ -94,19 +94,19 @@ func (h *host) bridged() (ms []*machine) {
 func (m *machine) makeNetwork() error { return makeSpace(m.Space(), func() error { return nil }) }
 
 func (m *machine) shape() string {
-	return fmt.Sprintf("vf %d of host %s, %s of tenant %d", m.VF, m.Machine.Host, m.Prefix(), m.Number)
+	return fmt.Sprintf("vf %d of host %s, %s of tenant %d", m.VF, m.Machine.Host, m.Prefix(), m.TenantNumber)
 }
 
 // makeSpace makes a namespace, calls prepare in it, and then makes links by lines of iproute2.
 func makeSpace(name string, prepare func() error, lines ...string) error {
-	if err := errors.Join(ip("", "netns add "+name), within(name, prepare)); err != nil {
+	if err := errors.Join(ip("", "netns add "+name), inNetns(name, prepare)); err != nil {
 		return err
 	}
 	return ip(name, append([]string{"link set dev lo up"}, lines...)...)
 }
 
-// within calls f on a thread that enters a namespace for it.
-func within(space string, f func() error) (err error) {
+// inNetns calls f on a thread that enters a namespace for it.
+func inNetns(space string, f func() error) (err error) {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -145,7 +145,7 @@ func (p *plan) writeHostsFile(m *machine) error {
 	if err := os.MkdirAll(dir, folderRights); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "hosts"), []byte(p.names(m.Number)), 0o644)
+	return os.WriteFile(filepath.Join(dir, "hosts"), []byte(p.names(m.TenantNumber)), 0o644)
 }
 
 // names returns the names of a tenant's machines in the format of /etc/hosts.
@@ -154,7 +154,7 @@ func (p *plan) names(tenant int) string {
 	b.WriteString("127.0.0.1 localhost\n::1 localhost\n")
 	for _, h := range p.hosts {
 		for _, m := range h.Machines {
-			if m.Number == tenant {
+			if m.TenantNumber == tenant {
 				fmt.Fprintf(&b, "%s %s\n", m.Address, m.Name)
 			}
 		}

@@ -43,19 +43,19 @@ type host struct {
 // machine is a machine as it is to be.
 type machine struct {
 	labfile.Machine
-	Lab     string
-	VF      int
-	Number  int // of its tenant
-	Subnet  netip.Prefix
-	Address netip.Addr
-	host    *host
+	Lab          string
+	VF           int
+	TenantNumber int
+	Subnet       netip.Prefix
+	Address      netip.Addr
+	host         *host
 }
 
 // peer is another host at the same link, with machines of the same tenants.
 type peer struct {
 	*host
-	Tenants  []int
-	Machines []*machine // of these tenants
+	SharedTenants  []int
+	SharedMachines []*machine // of these tenants
 }
 
 // numbers are what the lab gives out to names. A name keeps its number as long as the file has it.
@@ -163,7 +163,7 @@ func newPlan(l *labfile.Lab, had *state) (*plan, error) {
 				m.Guest = m.Guest.At(had.Folder)
 			}
 			h.Machines = append(h.Machines, &machine{
-				Machine: m, Lab: l.Name, VF: n.VFs[m.Name], Number: n.Tenants[m.Tenant], Subnet: l.Tenant(m.Tenant).Subnet, Address: n.Addresses[m.Name], host: h,
+				Machine: m, Lab: l.Name, VF: n.VFs[m.Name], TenantNumber: n.Tenants[m.Tenant], Subnet: l.Tenant(m.Tenant).Subnet, Address: n.Addresses[m.Name], host: h,
 			})
 		}
 		slices.SortFunc(h.Machines, func(a, b *machine) int { return a.VF - b.VF })
@@ -187,26 +187,26 @@ func newPlan(l *labfile.Lab, had *state) (*plan, error) {
 func (h *host) addPeer(o *host) {
 	p := &peer{host: o}
 	for _, m := range o.Machines {
-		if !slices.ContainsFunc(h.Machines, func(own *machine) bool { return own.Number == m.Number }) {
+		if !slices.ContainsFunc(h.Machines, func(own *machine) bool { return own.TenantNumber == m.TenantNumber }) {
 			continue
 		}
-		p.Machines = append(p.Machines, m)
-		if !slices.Contains(p.Tenants, m.Number) {
-			p.Tenants = append(p.Tenants, m.Number)
+		p.SharedMachines = append(p.SharedMachines, m)
+		if !slices.Contains(p.SharedTenants, m.TenantNumber) {
+			p.SharedTenants = append(p.SharedTenants, m.TenantNumber)
 		}
 	}
-	if len(p.Tenants) > 0 {
+	if len(p.SharedTenants) > 0 {
 		h.Peers = append(h.Peers, p)
 	}
 }
 
 // Files and addresses of a host and its machines.
 
-func (h *host) Config() string   { return filepath.Join(folder(h.Lab), h.Name+".yaml") }
-func (h *host) Log() string      { return filepath.Join(folder(h.Lab), h.Name+".log") }
-func (h *host) Control() string  { return filepath.Join(folder(h.Lab), h.Name+".sock") }
-func (h *host) Underlay() string { return fmt.Sprintf("10.99.%d.%d", h.Number>>8, h.Number&0xff) } // the NIC's
-func (h *host) Own() string      { return fmt.Sprintf("172.16.%d.%d", h.Number>>8, h.Number&0xff) }
+func (h *host) Config() string        { return filepath.Join(folder(h.Lab), h.Name+".yaml") }
+func (h *host) Log() string           { return filepath.Join(folder(h.Lab), h.Name+".log") }
+func (h *host) Control() string       { return filepath.Join(folder(h.Lab), h.Name+".sock") }
+func (h *host) Underlay() string      { return fmt.Sprintf("10.99.%d.%d", h.Number>>8, h.Number&0xff) }  // the NIC's
+func (h *host) KernelAddress() string { return fmt.Sprintf("172.16.%d.%d", h.Number>>8, h.Number&0xff) } // on br0
 
 // Keys returns the folder with the host's identity.
 func (h *host) Keys() string {
@@ -219,7 +219,7 @@ func (h *host) Keys() string {
 // ID returns the host number of the NIC, from 1 to 255. NICs of different hosts may have the same one: they
 // are told apart by their names.
 func (h *host) ID() int       { return (h.Number-1)%255 + 1 }
-func (h *host) CM() string    { return h.Own() + ":7471" }
+func (h *host) CM() string    { return h.KernelAddress() + ":7471" }
 func (h *host) Space() string { return space(h.Lab, h.Name) }
 
 // Attached lists the machines whose programs or guests attach to the NIC.
@@ -230,7 +230,7 @@ func (h *host) Attached() []*machine {
 // Tenants lists the tenants of the host's machines, each once, with its subnet.
 func (h *host) Tenants() (ms []*machine) {
 	for _, m := range h.Machines {
-		if !slices.ContainsFunc(ms, func(o *machine) bool { return o.Number == m.Number }) {
+		if !slices.ContainsFunc(ms, func(o *machine) bool { return o.TenantNumber == m.TenantNumber }) {
 			ms = append(ms, m)
 		}
 	}
@@ -297,17 +297,17 @@ peers:
   - name: {{.Name}}
     underlay: {{.Underlay}}
     cm: {{.CM}}
-    tenants: [{{range $i, $t := .Tenants}}{{if $i}}, {{end}}{{$t}}{{end}}]
+    tenants: [{{range $i, $t := .SharedTenants}}{{if $i}}, {{end}}{{$t}}{{end}}]
     functions:
-{{- range .Machines}}
-      - {tenant: {{.Number}}, address: "{{.Address}}"} # {{.Name}}
+{{- range .SharedMachines}}
+      - {tenant: {{.TenantNumber}}, address: "{{.Address}}"} # {{.Name}}
 {{- end}}
 {{- end}}
 {{- end}}
 {{- if .Machines}}
 tenants:
 {{- range .Tenants}}
-  - {tenant: {{.Number}}, subnets: ["{{.Subnet}}"]} # {{.Tenant}}
+  - {tenant: {{.TenantNumber}}, subnets: ["{{.Subnet}}"]} # {{.Tenant}}
 {{- end}}
 {{- end}}
 functions:
@@ -316,7 +316,7 @@ functions:
     vfs:
 {{- range .Machines}}
       - vf: {{.VF}} # {{.Name}}
-        tenant: {{.Number}}
+        tenant: {{.TenantNumber}}
         address: "{{.Address}}"
 {{- with .Transport}}
         transport: {{.}}

@@ -124,7 +124,7 @@ type daemon struct {
 
 // start starts a program in a namespace. A nil file is /dev/null. The program inherits kept, if it is not nil.
 func start(space string, in, out, kept *os.File, argv ...string) (*daemon, error) {
-	cmd := inside(context.Background(), space, argv...)
+	cmd := netnsCommand(context.Background(), space, argv...)
 	if in != nil {
 		cmd.Stdin = in
 	}
@@ -146,9 +146,9 @@ func start(space string, in, out, kept *os.File, argv ...string) (*daemon, error
 	return d, nil
 }
 
-// inside returns a command that runs in a namespace. ip shows it the namespace's files in /etc/netns,
+// netnsCommand returns a command that runs in a namespace. ip shows it the namespace's files in /etc/netns,
 // as it does for everybody.
-func inside(ctx context.Context, space string, argv ...string) *exec.Cmd {
+func netnsCommand(ctx context.Context, space string, argv ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", space}, argv...)...)
 }
 

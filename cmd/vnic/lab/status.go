@@ -29,8 +29,8 @@ type (
 	}
 	hostStatus struct {
 		Name     string `json:"name"`
-		Number   int    `json:"number"`
-		State    string `json:"state"` // up, or why not
+		ID       int    `json:"number"` // of its NIC (nic.host)
+		State    string `json:"state"`  // up, or why not
 		PID      int    `json:"pid,omitempty"`
 		Peers    int    `json:"peers"`
 		PeersUp  int    `json:"peers_up"`
@@ -69,7 +69,7 @@ func statusOf(ctx context.Context, name string) labStatus {
 	}
 	for _, h := range p.hosts {
 		hs := hostStatus{
-			Name: h.Name, Number: h.ID(), State: "down", Peers: len(h.Peers), Link: h.Link.Name, Address: h.Underlay(),
+			Name: h.Name, ID: h.ID(), State: "down", Peers: len(h.Peers), Link: h.Link.Name, Address: h.Underlay(),
 			Control: h.Control(), Config: h.Config(), Netns: h.Space(), Machines: len(h.Machines),
 		}
 		asking, cancel := context.WithTimeout(ctx, answerTime)
@@ -146,7 +146,7 @@ func (s labStatus) print(w io.Writer) {
 	}
 	fmt.Fprintln(w, "\nHOST\tNIC\tNUMBER\tADDRESS\tLINK\tPEERS\tPID")
 	for _, h := range s.Hosts {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%s\n", h.Name, h.State, h.Number, h.Address, h.Link, h.PeersUp, h.Peers, orDash(h.PID))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%s\n", h.Name, h.State, h.ID, h.Address, h.Link, h.PeersUp, h.Peers, orDash(h.PID))
 	}
 	fmt.Fprintln(w, "\nMACHINE\tSTATE\tHOST\tFUNCTION\tTENANT\tADDRESS\tHOW TO GET IN")
 	for _, m := range s.Machines {

@@ -166,9 +166,8 @@ func (w *watcher) booted(ctx context.Context) {
 	}()
 }
 
-// logTo starts vnic lab watch, with these arguments, in a namespace. It keeps the end of what is written to
-// the file.
-// Whoever has that file, or a copy of it, is followed until the last of them closes it.
+// logTo starts a vnic lab watch, with these arguments, in a namespace, and returns the writing end of a pipe to it.
+// It keeps the end of what is written there, and ends when all copies of the writing end are closed.
 func logTo(space string, watch ...string) (*os.File, *daemon, error) {
 	in, out, err := os.Pipe()
 	if err != nil {
