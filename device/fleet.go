@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/falcon-vnic/vnic/device/cmlink"
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
@@ -69,19 +66,6 @@ func newFleet(cfg *config.Config, l *links, log *slog.Logger) *fleet {
 	e := cfg.Directory.Etcd
 	f.client = etcd.New(etcd.Config{Endpoints: e.Endpoints, Prefix: e.Prefix, Name: cfg.CM.Name, TLS: l.clientTLS, Log: log, Changed: f.apply})
 	return f
-}
-
-// identity returns the NIC's present identity.
-func (l *links) identity() *cmlink.Identity {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.self
-}
-
-// clientTLS returns how to speak to etcd with the NIC's present certificate.
-func (l *links) clientTLS() *tls.Config {
-	is := l.identity()
-	return etcd.TLS(is.TLSCertificate(), is.Roots())
 }
 
 // announced says that the NIC's functions have changed. It never waits: the core calls it.
@@ -169,11 +153,11 @@ func (f *fleet) apply(v *directory.View) {
 		self.GiveUp(&moved)
 	}
 	peers, refused := v.Peers(&self)
-	left, err := f.api.Follow(peers)
+	leftOut, err := f.api.Follow(peers)
 	if err != nil {
 		problems["peers"] = err.Error()
 	}
-	for name, err := range left {
+	for name, err := range leftOut {
 		problems["peer "+name] = err.Error()
 	}
 	failed := map[string]string{}
@@ -198,14 +182,14 @@ func (f *fleet) apply(v *directory.View) {
 	if err := errors.Join(f.takeCertificate(v), f.takeAuthority(v)); err != nil {
 		problems["certificates"] = err.Error()
 	}
-	f.report(v, len(peers)-len(left), refused, problems)
+	f.report(v, len(peers)-len(leftOut), refused, problems)
 }
 
 // leaveAfter is how long a host keeps a function that another host has taken: some of its peers hear of
 // the move a little later than it does, and send to it until then.
 const leaveAfter = 500 * time.Millisecond
 
-// leaving holds since when other hosts have functions that this one goes on with, by the functions' names.
+// leaving holds when another host took each function that this NIC still serves, by name.
 type leaving map[string]time.Time
 
 // due returns which of the functions that other hosts have are to be given up now, and which stay for a
@@ -218,14 +202,14 @@ func (l leaving) due(moved []directory.Function, now time.Time) (gone, staying [
 		if _, ok := l[o.Name]; !ok {
 			l[o.Name] = now
 		}
-		left := l[o.Name].Add(leaveAfter).Sub(now)
-		if left <= 0 {
+		remains := l[o.Name].Add(leaveAfter).Sub(now)
+		if remains <= 0 {
 			gone = append(gone, o)
 			continue
 		}
 		staying = append(staying, o)
-		if wait == 0 || left < wait {
-			wait = left
+		if wait == 0 || remains < wait {
+			wait = remains
 		}
 	}
 	return gone, staying, wait
@@ -273,130 +257,6 @@ func (f *fleet) take(m *directory.Move) error {
 		err = errors.Join(err, f.api.GiveUp(m.Function))
 	}
 	return err
-}
-
-// renewPause is the least time between two requests for another certificate.
-const renewPause = 5 * time.Second
-
-// untilRenewal returns when the NIC needs another certificate: at once if its authority is being replaced.
-func (f *fleet) untilRenewal() time.Duration {
-	is := f.links.identity()
-	if is.Outdated() {
-		return 0
-	}
-	return untilHalf(is.TLSCertificate().Leaf)
-}
-
-// untilHalf returns when half of the life of a certificate is over.
-func untilHalf(leaf *x509.Certificate) time.Duration {
-	return time.Until(leaf.NotAfter.Add(-max(leaf.NotAfter.Sub(leaf.NotBefore)-cmlink.ClockSkew, 0) / 2))
-}
-
-// renewals calls ask when another certificate is needed, and again and again until there is one. It looks
-// when it is told, and once an hour, since a clock may be set.
-func renewals(ctx context.Context, until func() time.Duration, told <-chan struct{}, ask func(context.Context)) {
-	wait := time.NewTimer(0)
-	defer wait.Stop()
-	for {
-		select {
-		case <-wait.C:
-		case <-told:
-		case <-ctx.Done():
-			return
-		}
-		if until() <= 0 {
-			ask(ctx)
-		}
-		wait.Reset(min(max(until(), renewPause), time.Hour))
-	}
-}
-
-// askForRenewal asks for another certificate, with a key that is made here. Asked again, it has the same
-// key: the answer to any of the requests will do.
-func (f *fleet) askForRenewal(ctx context.Context) {
-	f.mu.Lock()
-	key, text := f.renewing, f.keyPEM
-	f.mu.Unlock()
-	var csr []byte
-	var err error
-	if key == nil {
-		key, text, err = cmlink.NewKey()
-	}
-	if err == nil {
-		csr, err = x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
-	}
-	if err == nil {
-		f.mu.Lock()
-		f.renewing, f.keyPEM = key, text
-		f.mu.Unlock()
-		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		err = f.client.Put(limited, directory.RenewKey(directory.Prefix(f.cfg.Directory.Etcd.Prefix), f.cfg.CM.Name), string(csr))
-	}
-	if err != nil {
-		f.log.Warn("directory: no other certificate was asked for", "err", err, "ends", f.links.identity().Ends())
-	}
-}
-
-// takeCertificate takes over the certificate that was asked for, when it is there.
-func (f *fleet) takeCertificate(v *directory.View) error {
-	f.mu.Lock()
-	key, text := f.renewing, f.keyPEM
-	f.mu.Unlock()
-	cert := v.Certificate(f.cfg.CM.Name)
-	if key == nil || cert == "" {
-		return nil
-	}
-	if _, err := tls.X509KeyPair([]byte(cert), text); err != nil {
-		return nil // it is that of an earlier request
-	}
-	if err := cmlink.Replace(f.cfg.CM.Identity, f.cfg.CM.Name, []byte(cert), text); err != nil {
-		return fmt.Errorf("another certificate is there and cannot be written to cm.identity: %w", err)
-	}
-	f.mu.Lock()
-	f.renewing, f.keyPEM = nil, nil
-	f.mu.Unlock()
-	return f.reidentify()
-}
-
-// reidentify uses what is in cm.identity now.
-func (f *fleet) reidentify() error {
-	is, err := f.links.newIdentity()
-	if err != nil || is == nil {
-		return err
-	}
-	f.links.use(is)
-	f.client.Redial()
-	f.announced() // the record says whom the NIC trusts
-	select {
-	case f.due <- struct{}{}:
-	default:
-	}
-	f.log.Info("directory: the NIC has another certificate, or other authorities", "ends", is.Ends(), "authorities", is.Authorities())
-	return nil
-}
-
-// takeAuthority writes the fleet's authorities to cm.identity, and its list of revoked certificates, which
-// the links watch.
-func (f *fleet) takeAuthority(v *directory.View) error {
-	a, err := v.Authority()
-	if err != nil {
-		return nil // the fleet has none yet
-	}
-	changed, err := cmlink.TakeRoots(f.cfg.CM.Identity, f.cfg.CM.Name, []byte(a.Roots), a.Signature)
-	if err == nil && changed {
-		err = f.reidentify()
-	}
-	if err != nil {
-		return fmt.Errorf("the fleet's authorities are not taken: %w", err)
-	}
-	if a.Revoked == "" {
-		return nil
-	}
-	if err := cmlink.TakeRevoked(f.cfg.CM.Identity, []byte(a.Revoked)); err != nil {
-		return fmt.Errorf("the list of revoked certificates is not taken: %w", err)
-	}
-	return nil
 }
 
 func (f *fleet) change(function string, c control.FunctionChange) error {

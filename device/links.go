@@ -1,6 +1,7 @@
 package device
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/controller"
 	"github.com/falcon-vnic/vnic/device/counters"
+	"github.com/falcon-vnic/vnic/device/directory/etcd"
 	"github.com/falcon-vnic/vnic/falcon/cm"
 )
 
@@ -117,6 +119,19 @@ func addressOf(a netip.AddrPort) string {
 		return ""
 	}
 	return a.String()
+}
+
+// identity returns the NIC's present identity.
+func (l *links) identity() *cmlink.Identity {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.self
+}
+
+// clientTLS returns how to speak to etcd with the NIC's present certificate.
+func (l *links) clientTLS() *tls.Config {
+	is := l.identity()
+	return etcd.TLS(is.TLSCertificate(), is.Roots())
 }
 
 // close closes all links.
