@@ -14,17 +14,22 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// Config limits the work of one call of Run, and sets the wires. Zero fields take the defaults.
-type Config struct {
-	TurnOps   int        // work requests one QP starts per turn; default 8
-	TurnBytes int        // data bytes one QP issues per turn; default 64 KiB
-	Turns     int        // turns per Run; default 64
-	Quantum   int        // data bytes that each function may issue in a round; default 16 KiB
-	Linger    vtime.Time // how long a failed QP keeps its connection to tell the peer; default 500 ms
-	PollTime  vtime.Time // how long an empty send queue is polled before it is armed; default 200 µs
+// Limits of what queue pairs and functions do at a time.
+const (
+	turnOps   = 8        // work requests one QP starts per turn
+	turnBytes = 64 << 10 // data bytes one QP issues per turn
+	runTurns  = 64       // turns per Run
+	quantum   = 16 << 10 // data bytes that each function may issue in a round
+)
 
-	Tape  *tape.Tape // records random numbers, or plays them; nil: neither
-	Wires transport.Options
+// linger is how long a failed QP keeps its connection to tell the peer.
+const linger vtime.Time = 500e6
+
+// Config is what an engine is set to.
+type Config struct {
+	PollTime vtime.Time // how long an empty send queue is polled before it is armed; default 200 µs
+	Tape     *tape.Tape // records random numbers, or plays them; nil: neither
+	Wires    transport.Options
 }
 
 // Engine carries out the verbs of all functions of one shard over its wires (wires.go). An Engine
@@ -34,6 +39,7 @@ type Engine struct {
 	wires  []transport.Wire   // in the order of Wires
 	driven []transport.Driven // the wires that Run drives; the shard drives Falcon
 	sched  scheduler
+	turns  int // per Run
 	shared verbs.Shared
 
 	secrets *rand.ChaCha8 // of functions' keys and first queue pairs; nil: both are numbered from the lowest
@@ -44,27 +50,12 @@ type Engine struct {
 
 // NewEngine makes an engine without functions.
 func NewEngine(cfg Config) *Engine {
-	if cfg.TurnOps <= 0 {
-		cfg.TurnOps = 8
-	}
-	if cfg.TurnBytes <= 0 {
-		cfg.TurnBytes = 64 << 10
-	}
-	if cfg.Turns <= 0 {
-		cfg.Turns = 64
-	}
-	if cfg.Linger <= 0 {
-		cfg.Linger = 500e6
-	}
 	if cfg.PollTime <= 0 {
 		cfg.PollTime = 200e3
 	}
-	if cfg.Quantum <= 0 {
-		cfg.Quantum = 16 << 10
-	}
-	e := &Engine{cfg: cfg}
-	e.sched = scheduler{active: fair.Round[schedule]{Quantum: cfg.Quantum}, timers: &e.shared.Timers, wires: e}
-	e.shared.Bounds = verbs.Bounds{TurnOps: cfg.TurnOps, TurnBytes: cfg.TurnBytes, Linger: cfg.Linger, PollTime: cfg.PollTime}
+	e := &Engine{cfg: cfg, turns: runTurns}
+	e.sched = scheduler{active: fair.Round[schedule]{Quantum: quantum}, timers: &e.shared.Timers, wires: e}
+	e.shared.Bounds = verbs.Bounds{TurnOps: turnOps, TurnBytes: turnBytes, Linger: linger, PollTime: cfg.PollTime}
 	for _, k := range Wires {
 		w := k.New(e, cfg.Wires)
 		e.wires = append(e.wires, w)
@@ -129,7 +120,7 @@ func (e *Engine) RateChanged(now vtime.Time, f *Function) { f.sched.rateChanged(
 func (e *Engine) Run(now vtime.Time) (more bool) {
 	e.shared.CloseLingering(now)
 	e.shared.Timers.Run(now)
-	for n := 0; n < e.cfg.Turns && !e.sched.active.Empty(); n++ {
+	for n := 0; n < e.turns && !e.sched.active.Empty(); n++ {
 		e.sched.visit(now)
 	}
 	for _, w := range e.driven {

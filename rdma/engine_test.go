@@ -11,17 +11,12 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
-// TestUnsetLimitsTakeTheirDefaults: values that are unset or invalid take the default; the smallest
-// valid ones are kept. Queue pairs get the bounds that concern them.
-func TestUnsetLimitsTakeTheirDefaults(t *testing.T) {
-	defaults := Config{TurnOps: 8, TurnBytes: 64 << 10, Turns: 64, Quantum: 16 << 10, Linger: 500e6, PollTime: 200e3}
-	least := Config{TurnOps: 1, TurnBytes: 1, Turns: 1, Quantum: 1, Linger: 1, PollTime: 1}
-	below := Config{TurnOps: -1, TurnBytes: -1, Turns: -1, Quantum: -1, Linger: -1, PollTime: -1}
-	for set, want := range map[Config]Config{{}: defaults, below: defaults, least: least} {
-		e := NewEngine(set)
-		bounds := verbs.Bounds{TurnOps: want.TurnOps, TurnBytes: want.TurnBytes, Linger: want.Linger, PollTime: want.PollTime}
-		if e.cfg != want || e.shared.Bounds != bounds || e.sched.active.Quantum != want.Quantum {
-			t.Errorf("%+v: %+v, bounds %+v, quantum %d", set, e.cfg, e.shared.Bounds, e.sched.active.Quantum)
+// TestAnEmptySendQueueIsPolledForATimeUnlessSetOtherwise: a poll time that is unset or invalid takes the
+// default; the smallest valid one is kept.
+func TestAnEmptySendQueueIsPolledForATimeUnlessSetOtherwise(t *testing.T) {
+	for set, want := range map[vtime.Time]vtime.Time{-1: 200e3, 0: 200e3, 1: 1} {
+		if got := NewEngine(Config{PollTime: set}).shared.PollTime; got != want {
+			t.Errorf("%d: %d, want %d", set, got, want)
 		}
 	}
 }

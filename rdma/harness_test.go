@@ -113,7 +113,7 @@ type worldConfig struct {
 	limits verbs.Limits
 	net    sim.Impairment
 	seed   uint64
-	config Config
+	tune   func(*Engine)
 	credit credit.Cost                           // of each NIC; zero for no limit
 	mtu    int                                   // path MTU; 0 for pathMTU
 	peer   sim.Handler                           // takes the place of host 0's engine
@@ -138,9 +138,12 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	var cfg [2]falcon.Config
 	var ulp [2]sim.Handler
 	for i := range w.hosts {
-		h := &host{w: w, arena: make([]byte, c.arena), e: NewEngine(c.config), credits: credit.New(nil, c.credit)}
+		h := &host{w: w, arena: make([]byte, c.arena), e: NewEngine(Config{}), credits: credit.New(nil, c.credit)}
 		if over == insideNIC && i == 1 {
 			h.e = w.hosts[0].e
+		}
+		if c.tune != nil {
+			c.tune(h.e)
 		}
 		h.e.UseSecret([32]byte{byte(c.seed), byte(i)})
 		h.mem = queues.NewMemory([]queues.Region{{Addr: arenaBase, Mem: h.arena}})

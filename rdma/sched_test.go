@@ -9,10 +9,18 @@ import (
 	"github.com/falcon-vnic/vnic/rdma/verbs"
 )
 
+// shortTurns makes each Run one turn, of at most four requests and 8 KiB of a queue pair.
+func shortTurns(quantum int) func(*Engine) {
+	return func(e *Engine) {
+		e.turns, e.shared.TurnOps, e.shared.TurnBytes = 1, 4, 8<<10
+		e.sched.active.Quantum = quantum
+	}
+}
+
 // TestQueuePairsTakeTurns puts one QP with megabytes to send in front of one with a few bytes. Both
 // get their turn.
 func TestQueuePairsTakeTurns(t *testing.T) {
-	p := newPair(t, true, 1<<20, worldConfig{arena: 64 << 20, config: Config{Turns: 1, TurnOps: 4, TurnBytes: 8 << 10, Quantum: 1 << 20}}, qpConfig{})
+	p := newPair(t, true, 1<<20, worldConfig{arena: 64 << 20, tune: shortTurns(1 << 20)}, qpConfig{})
 	a, b := p.hosts[0].createQP(p.pd[0], qpConfig{}), p.hosts[1].createQP(p.pd[1], qpConfig{})
 	p.connect(a, b, true)
 	for range 20 {
@@ -39,7 +47,7 @@ func TestQueuePairsTakeTurns(t *testing.T) {
 type twoFunctions struct{ *pair }
 
 func newTwoFunctions(t *testing.T) twoFunctions {
-	p := loopPair(t, worldConfig{config: Config{Turns: 1, TurnOps: 4, TurnBytes: 8 << 10, Quantum: 8 << 10}}, qpConfig{})
+	p := loopPair(t, worldConfig{tune: shortTurns(8 << 10)}, qpConfig{})
 	p.step() // nobody waits for a turn any more
 	return twoFunctions{p}
 }
