@@ -52,7 +52,8 @@ const (
 	// EvPush delivers a push to the target: RSN, Data. The ULP answers with AckPush or NackPush.
 	EvPush EventKind = iota
 	// EvPull delivers a pull request to the target: RSN, Data (ULP headers), Length (bytes
-	// requested). The request is already acknowledged. The ULP answers with RespondPull or RNRPull.
+	// requested). The request is already acknowledged. The ULP answers with RespondPull, DeferPull,
+	// RNRPull, or NackPush with NackCID.
 	EvPull
 	// EvPushDone completes a push of the initiator: Tag, Code, ULPCode.
 	EvPushDone

@@ -159,25 +159,6 @@ func NewBridge(name string, mtu int) (err error) {
 	return nil
 }
 
-// DeleteBridge removes a bridge; its ports stay, without a bridge. It refuses an interface that is
-// not a bridge.
-func DeleteBridge(name string) error {
-	link, err := findLink(name)
-	if err != nil {
-		return err
-	}
-	if link == nil {
-		return fmt.Errorf("bridge %q: there is no such interface", name)
-	}
-	if _, ok := link.(*netlink.Bridge); !ok {
-		return fmt.Errorf("bridge %q: the interface is a %s, not a bridge", name, link.Type())
-	}
-	if err := netlink.LinkDel(link); err != nil {
-		return fmt.Errorf("bridge %q: delete: %w", name, err)
-	}
-	return nil
-}
-
 // OpenGuest creates a TAP for a guest's Ethernet interface, joins it to a bridge and brings it up.
 // The file is for QEMU; the device disappears when it is no longer open.
 func OpenGuest(name, bridge string, mtu int) (f *os.File, err error) {

@@ -102,7 +102,9 @@ func pair(t testing.TB, backend string, mtu int) (a, b tap.Uplink, done func()) 
 	return a, b, func() {
 		must(t, a.Close())
 		must(t, b.Close())
-		must(t, tap.DeleteBridge("br0"))
+		br, err := netlink.LinkByName("br0")
+		must(t, err)
+		must(t, netlink.LinkDel(br))
 	}
 }
 
@@ -365,7 +367,7 @@ func TestConformanceAnAdoptedDeviceOutlivesItsPort(t *testing.T) {
 	})
 }
 
-func TestABridgeIsMadeAndDeletedOnce(t *testing.T) {
+func TestABridgeIsMadeOnce(t *testing.T) {
 	netns.Run(t, func() {
 		must(t, tap.NewBridge("br0", 4000))
 		if err := tap.NewBridge("br0", 0); err == nil || !strings.Contains(err.Error(), "ip link del br0") {
@@ -375,13 +377,6 @@ func TestABridgeIsMadeAndDeletedOnce(t *testing.T) {
 		must(t, err)
 		if a := link.Attrs(); a.MTU != 4000 || a.RawFlags&unix.IFF_UP == 0 {
 			t.Errorf("MTU %d flags %#x", a.MTU, a.RawFlags)
-		}
-		if err := tap.DeleteBridge("lo"); err == nil {
-			t.Error("deleted loopback as a bridge")
-		}
-		must(t, tap.DeleteBridge("br0"))
-		if err := tap.DeleteBridge("br0"); err == nil {
-			t.Error("deleted twice")
 		}
 		if err := tap.NewBridge("abcdefghijklmnop", 0); err == nil {
 			t.Error("a name of 16 characters accepted")

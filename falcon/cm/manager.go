@@ -247,12 +247,6 @@ func (m *Manager) own() {
 	m.ports.changed(others)
 }
 
-// CheckEndpoints reports whether SetEndpoints would succeed.
-func (m *Manager) CheckEndpoints(local []Endpoint) error {
-	_, err := m.dir.seatsOf(local)
-	return err
-}
-
 // Known returns the addresses of functions. It is always the same object, which follows them.
 func (m *Manager) Known() *Known { return m.dir.known }
 
@@ -265,9 +259,6 @@ func (m *Manager) Offered(tenant uint32, gid [16]byte) (by PeerID, ok bool) {
 // Errors: ErrInvalid for a function of another host, ErrLimit if more than MaxPorts would be
 // announced to one peer; then nothing changes.
 func (m *Manager) SetPorts(local []PortAddress) error { return m.ports.set(local) }
-
-// CheckPorts reports whether SetPorts would succeed.
-func (m *Manager) CheckPorts(local []PortAddress) error { return m.ports.checkPorts(local) }
 
 // PortsOf lists the ports of a peer that it announced and has.
 func (m *Manager) PortsOf(id PeerID) []PortAddress {

@@ -151,23 +151,23 @@ func TestAsManyAddressesAsAllowedCanBeOffered(t *testing.T) {
 	for i := range ports {
 		ports[i] = PortAddress{Tenant: 7, Addr: gid4(10, 8, byte(i>>8), byte(i)), Function: fnOf(1, 0)}
 	}
-	if err := a.m.CheckEndpoints(endpoints); !errors.Is(err, ErrLimit) {
+	if err := a.m.SetEndpoints(endpoints); !errors.Is(err, ErrLimit) {
 		t.Errorf("%d functions: %v", len(endpoints), err)
 	}
-	if err := a.m.CheckPorts(ports); !errors.Is(err, ErrLimit) {
+	if err := a.m.SetPorts(ports); !errors.Is(err, ErrLimit) {
 		t.Errorf("%d ports: %v", len(ports), err)
 	}
 	endpoints[5].Tenant, ports[5].Tenant = 8, 8 // which the peer is not told of
-	if err := errors.Join(a.m.CheckEndpoints(endpoints), a.m.CheckPorts(ports)); err != nil {
+	if err := errors.Join(a.m.SetEndpoints(endpoints), a.m.SetPorts(ports)); err != nil {
 		t.Error(err)
 	}
-	if err := a.m.CheckPorts([]PortAddress{{Tenant: 7, Function: 1<<24 | fnOf(1, 0)}}); !errors.Is(err, ErrInvalid) {
+	if err := a.m.SetPorts([]PortAddress{{Tenant: 7, Function: 1<<24 | fnOf(1, 0)}}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a port of a function of 25 bits: %v", err)
 	}
 	last := fnOf(255, 0xffff)
 	w := newWorld(t.Fatalf)
 	m := w.add(255, 2).m
-	if err := errors.Join(m.CheckEndpoints([]Endpoint{{7, gidOf(1, 0), last, 0}}), m.CheckPorts([]PortAddress{{Tenant: 7, Function: last}})); err != nil {
+	if err := errors.Join(m.SetEndpoints([]Endpoint{{7, gidOf(1, 0), last, 0}}), m.SetPorts([]PortAddress{{Tenant: 7, Function: last}})); err != nil {
 		t.Errorf("the last function there is: %v", err)
 	}
 }

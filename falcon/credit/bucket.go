@@ -36,9 +36,6 @@ func (b *Bucket) SetRate(now int64, bytesPerSecond uint64) {
 // Rate returns the rate in bytes per second, 0 for no limit.
 func (b *Bucket) Rate() uint64 { return b.rate }
 
-// Limited reports whether there is a limit.
-func (b *Bucket) Limited() bool { return b.rate != 0 }
-
 // Charge takes n bytes, which pass now.
 func (b *Bucket) Charge(n int) {
 	if b.rate != 0 {
