@@ -389,10 +389,10 @@ func (c *datagramConn) receive(now falcon.Time, ev *falcon.Event) {
 		length += ib.ImmDtLen
 	}
 	l.putGRH(&c.e.grh, length)
-	c.e.came = verbs.Arrival{
+	c.e.delivered = verbs.Arrival{
 		Datagram: d, Data: data, GRH: &c.e.grh, SL: l.packetType(), Conn: c.pipe.Config().LocalCID, ID: ev.RSN, Opcode: uint8(op), Wire: c.wire, TraceFlags: c.flags,
 	}
-	l.in.of.Deliver(now, &c.e.came)
+	l.in.of.Deliver(now, &c.e.delivered)
 }
 
 // inOrder checks the sequence number of a datagram (RDMA over Falcon §8.2). On an ordered

@@ -35,7 +35,7 @@ func newOffice(t testing.TB, ordered bool) *office {
 
 // arrives delivers a packet of the peer, and returns the answer.
 func (o *office) arrives(b []byte) call {
-	o.e.came = verbs.Arrival{}
+	o.e.delivered = verbs.Arrival{}
 	o.Handle(testNow, &falcon.Event{Kind: falcon.EvPush, RSN: 9, Data: b})
 	return o.pipe.last()
 }
@@ -160,7 +160,7 @@ func TestOnlyValidDatagramsAreDelivered(t *testing.T) {
 		o := newOffice(t, true)
 		got := o.arrives(c.b)
 		var delivered []transport.Datagram
-		came := o.e.came
+		came := o.e.delivered
 		if came.Datagram != nil {
 			delivered = append(delivered, *came.Datagram)
 			c.counts.DatagramsLost++ // there is no such queue pair
@@ -183,7 +183,7 @@ func TestOrderedConnectionsDropOldDatagrams(t *testing.T) {
 		var got []bool
 		for _, sn := range []uint32{^uint32(0) - 2, ^uint32(0) - 1, ^uint32(0) - 1, 2, 1, 2, 3} {
 			o.arrives(letter(ib.UD|ib.SendOnly, sn, ""))
-			got = append(got, o.e.came.Datagram != nil)
+			got = append(got, o.e.delivered.Datagram != nil)
 		}
 		if want := []bool{!ordered, true, !ordered, true, !ordered, !ordered, true}; !slices.Equal(got, want) {
 			t.Errorf("ordered %t: delivered %v, want %v", ordered, got, want)

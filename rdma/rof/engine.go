@@ -44,13 +44,13 @@ type Engine struct {
 
 	// Scratch memory of one call.
 	headers  wire.Headers // of the current packet
-	arrival  arrival
+	arrival  arrival      // the same packet, decoded
 	atomic   transport.Atomic
 	datagram transport.Datagram
 	word     [8]byte
 
-	grh  [verbs.GRHSize]byte
-	came verbs.Arrival
+	grh       [verbs.GRHSize]byte
+	delivered verbs.Arrival // the datagram, as its queue pair gets it
 
 	segments    pool.Pool[segment]
 	datagrams   pool.Pool[datagram]

@@ -93,7 +93,7 @@ func (t *target) handlePush(now falcon.Time, ev *falcon.Event) {
 		t.refuseFatal(now, ev, transport.Sequence)
 		return
 	}
-	a := t.arrival(h, ev.RSN, data)
+	a := t.decode(h, ev.RSN, data)
 	if t.end.terms.Unordered && a.TakesReceive() && !(a.First && a.Last) || t.end.ordered && !t.legal(a) {
 		t.refuseFatal(now, ev, transport.Invalid) // in unordered mode a message that takes a receive is one packet
 		return
@@ -156,8 +156,8 @@ func (t *target) admit(sn uint32) admission {
 	return admitted
 }
 
-// arrival decodes a packet with data, whose opcode has no service any more.
-func (t *target) arrival(h *wire.Headers, rsn uint32, data []byte) *arrival {
+// decode decodes a packet with data, whose opcode has no service any more.
+func (t *target) decode(h *wire.Headers, rsn uint32, data []byte) *arrival {
 	info := h.RBTH.Opcode.Info()
 	a := &t.end.e.arrival // field by field: a composite literal would be built elsewhere and copied
 	a.present, a.class, a.failed = true, classWrite, abi.WCSuccess
@@ -329,7 +329,7 @@ func (t *target) continues(h *wire.Headers) bool {
 // placeUnreliable places the data of a packet, and completes the message that it ends. It returns
 // false if the message is lost.
 func (t *target) placeUnreliable(now falcon.Time, h *wire.Headers, rsn uint32, data []byte) bool {
-	a := t.arrival(h, rsn, data)
+	a := t.decode(h, rsn, data)
 	if a.Message = t.message; a.Spoiled || !t.legal(a) {
 		return false
 	}

@@ -316,7 +316,7 @@ func TestAPacketIsPassedOnAsItsOpcodeSays(t *testing.T) {
 		}
 		want.Solicited, want.Spoiled, want.ID, want.Message, want.Offset, want.Length = true, true, 2, 3, 4, 9
 		want.Addr, want.RKey, want.Claimed = 1<<40, 5, 6
-		a := x.arrival(h, 2, make([]byte, 9))
+		a := x.decode(h, 2, make([]byte, 9))
 		class := classWrite
 		if op <= ib.SendOnlyImm || op == ib.SendLastInv || op == ib.SendOnlyInv {
 			class = classSend
