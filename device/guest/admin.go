@@ -92,8 +92,8 @@ func (a *admin) checkArea(area *queues.Area, strict bool) error {
 	return nil
 }
 
-// leave gives up the areas. It zeroes those in the window for the next user.
-func (a *admin) leave() {
+// zeroWindow zeroes the queues in the window, if they are there, for the next user.
+func (a *admin) zeroWindow() {
 	if a.window == nil {
 		return
 	}
@@ -144,7 +144,7 @@ func (a *admin) overfull() (bool, error) {
 func (a *admin) run(now falcon.Time) {
 	f, pages := a.f, &a.f.set.adminPages
 	done, completed := 0, false
-	for *pages > 0 && !f.stopped() {
+	for *pages > 0 && !f.faulted() {
 		var cqe abi.AdminCQE
 		began := done < adminCommands && a.runNext(now, &cqe, pages)
 		if began {
@@ -161,7 +161,7 @@ func (a *admin) run(now falcon.Time) {
 		}
 	}
 	f.set.Commands += uint64(done)
-	if f.stopped() {
+	if f.faulted() {
 		return
 	}
 	if completed {
@@ -267,7 +267,7 @@ func (a *admin) begin(g *verbs.Registration, st abi.Status) abi.Status {
 // register reads a part of the page list of the next registration. It returns false if there is
 // none.
 func (a *admin) register(pages *int) bool {
-	if len(a.regs) == 0 || a.f.stopped() {
+	if len(a.regs) == 0 || a.f.faulted() {
 		return false
 	}
 	g := a.regs[0]
@@ -335,7 +335,7 @@ func (c *pending) later() abi.Ticket {
 // Complete implements abi.Ticket.
 func (c *pending) Complete(st abi.Status, result abi.Result) {
 	a := c.in
-	if a == nil || !a.drop(c) || a.f.stopped() {
+	if a == nil || !a.drop(c) || a.f.faulted() {
 		return
 	}
 	cqe := abi.AdminCQE{ID: c.cmd.ID, Status: st}

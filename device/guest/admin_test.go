@@ -174,14 +174,14 @@ func TestOutstandingCommandsAreBounded(t *testing.T) {
 			for _, c := range d.tickets {
 				c.Complete(abi.StatusOK, nil)
 			}
-			if d.got(); d.f.stopped() || len(d.f.admin.pending) != 0 {
+			if d.got(); d.f.faulted() || len(d.f.admin.pending) != 0 {
 				t.Fatalf("%d pending: stopped by %q, %d left", pending, d.f.faultReason, len(d.f.admin.pending))
 			}
 		}
 		d.tickets = nil
 		for i := range entries + 1 {
-			if d.post(op(i)); d.f.stopped() != (i == entries) {
-				t.Fatalf("%d pending: stopped %v after %d", pending, d.f.stopped(), i+1)
+			if d.post(op(i)); d.f.faulted() != (i == entries) {
+				t.Fatalf("%d pending: stopped %v after %d", pending, d.f.faulted(), i+1)
 			}
 		}
 		if len(d.tickets) != min(pending, entries) || d.f.faultCode != abi.FaultCommand || !slices.Equal(d.broke(), []abi.Clause{abi.DRV501}) {
@@ -240,7 +240,7 @@ func TestAnImpossibleAdminDoorbellStopsTheFunction(t *testing.T) {
 	d := newAdminDriver(t, 32)
 	d.post(abi.AdminOpAllocPD, abi.AdminOpAllocPD)
 	for _, index := range []uint32{2, 1, 0} {
-		if d.ring(index); d.f.stopped() {
+		if d.ring(index); d.f.faulted() {
 			t.Errorf("doorbell %d: %v", index, d.f.faultReason)
 		}
 	}

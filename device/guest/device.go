@@ -90,7 +90,8 @@ type Device struct {
 
 	driver *Binding // nil: the function has no driver
 	byCQ   CQEvents
-	behind uint64 // connections that were refused because the driver did not take its events
+
+	refusedBehind uint64 // connections that were refused because the driver did not take its events
 
 	verbs *rdma.Function // nil: not in service
 	admin admin
@@ -109,8 +110,8 @@ var (
 )
 
 // Add returns a new function. The caller calls Connect and Adopt on it next.
-func (s *Set) Add(id *pfvf.Function, owner Owner) *Device {
-	f := &Device{Function: id, set: s, owner: owner}
+func (s *Set) Add(function *pfvf.Function, owner Owner) *Device {
+	f := &Device{Function: function, set: s, owner: owner}
 	f.admin.f = f
 	f.Faults.f, f.Faults.now, f.Faults.changed = f, &s.now, func(on bool) { s.faultsChanged(f, on) }
 	return f
@@ -185,8 +186,8 @@ func (f *Device) detach(now falcon.Time, b *Binding, fault error) {
 	default:
 		f.Reset(now)
 	}
-	f.owner.Left(now, f.behind)
-	f.behind = 0
+	f.owner.Left(now, f.refusedBehind)
+	f.refusedBehind = 0
 }
 
 // enable starts the function with the driver's admin queues.
@@ -227,7 +228,7 @@ func (f *Device) Reset(now falcon.Time) {
 // clear frees everything that the driver created and resets what it set.
 func (f *Device) clear(now falcon.Time) {
 	f.admin.forget()
-	f.admin.leave()
+	f.admin.zeroWindow()
 	f.release(now)
 	f.admin = admin{f: f}
 	if f.Faults.in != nil {
@@ -293,11 +294,11 @@ func (f *Device) stop(now falcon.Time) {
 	f.Notify(&abi.AsyncEvent{Type: abi.EventFunctionFault, Status: uint32(f.faultCode)}, f.faultReason)
 }
 
-// stopped reports whether the function has a fault, for which it is stopped at the end of the Step.
-func (f *Device) stopped() bool { return f.faultCode != abi.FaultNone }
+// faulted reports whether the function has a fault, for which it is stopped at the end of the Step.
+func (f *Device) faulted() bool { return f.faultCode != abi.FaultNone }
 
 // serves reports whether the function accepts commands and doorbells.
-func (f *Device) serves() bool { return f.Lifecycle.State() == abi.StateReady && !f.stopped() }
+func (f *Device) serves() bool { return f.Lifecycle.State() == abi.StateReady && !f.faulted() }
 
 // doorbell passes a doorbell on. Before the function is READY, and after a fault, doorbells are
 // ignored.

@@ -146,10 +146,10 @@ func TestADriverEnablesItsFunctionOnceAndResetsItInAnyState(t *testing.T) {
 	if f.Driver() != b || h.said != nil {
 		t.Error("who does not have it takes it away")
 	}
-	f.behind = 3
+	f.refusedBehind = 3
 	f.detach(0, b, nil)
 	if f.Driver() != nil || f.Lifecycle.State() != abi.StateDisabled || h.said[len(h.said)-1] != "left 3" ||
-		f.behind != 0 {
+		f.refusedBehind != 0 {
 		t.Errorf("it has a driver, is in %v, said %q", f.Lifecycle.State(), h.said)
 	}
 	if st := f.Attach(b); st != abi.StatusDenied {
@@ -173,7 +173,7 @@ func TestTheFirstFaultOfAStepIsReported(t *testing.T) {
 	f, _ := newDevice(t, 0x01_1001)
 	f.Fault(abi.FaultRing, "first")
 	f.Fault(abi.FaultMemory, "second")
-	if f.set.Unfinished() != 1 || !f.stopped() || f.serves() {
+	if f.set.Unfinished() != 1 || !f.faulted() || f.serves() {
 		t.Errorf("%d functions are to be stopped", f.set.Unfinished())
 	}
 	f.set.StopFaulted(0)
@@ -181,7 +181,7 @@ func TestTheFirstFaultOfAStepIsReported(t *testing.T) {
 		t.Errorf("%v: %s", code, why)
 	}
 	f.Reset(0)
-	if f.stopped() {
+	if f.faulted() {
 		t.Error("the fault stays after a reset")
 	}
 	f.stop(0)

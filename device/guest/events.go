@@ -50,7 +50,7 @@ func (f *Device) Behind() bool {
 	if f.driver == nil || f.driver.Channel.Untaken() < maxBehind {
 		return false
 	}
-	f.behind++
+	f.refusedBehind++
 	f.Broke(abi.DRV205, abi.RingStream, 0, 0, nil)
 	return true
 }

@@ -199,7 +199,7 @@ func TestADriverThatTakesNoEventsGetsNoConnections(t *testing.T) {
 		}
 		o.AsyncEvent(&abi.AsyncEvent{Type: abi.EventQPFatal, Number: n})
 	}
-	if v, ok := f.violations.Newest(0); f.behind != 1 || !ok || abi.Clause(v.Clause) != abi.DRV205 {
-		t.Errorf("%d connections were refused, %+v", f.behind, v)
+	if v, ok := f.violations.Newest(0); f.refusedBehind != 1 || !ok || abi.Clause(v.Clause) != abi.DRV205 {
+		t.Errorf("%d connections were refused, %+v", f.refusedBehind, v)
 	}
 }

@@ -87,8 +87,8 @@ func (s *Set) failed(id pfvf.ID, how string) {
 	}
 }
 
-// leave removes the bell and the event queues of a driver.
-func (s *Set) leave(b *Binding) {
+// unlisten removes the bell and the event queues of a driver.
+func (s *Set) unlisten(b *Binding) {
 	s.Bells.Remove(b)
 	s.events.Drop(b.events)
 }
@@ -275,7 +275,7 @@ func (b *Binding) leave(now falcon.Time, fault error) {
 	if b.device != nil {
 		b.device.detach(now, b, fault)
 	}
-	b.set.leave(b)
+	b.set.unlisten(b)
 }
 
 // End ends the session.
