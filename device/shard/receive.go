@@ -107,7 +107,7 @@ func (r *receiver) receiveOwn(now falcon.Time, frame []byte, segment int) {
 	sealed := d.Payload
 	for ; len(sealed) > segment; sealed = sealed[segment:] {
 		r.unseal(now, &d, sealed[:segment:segment])
-		r.uplink.underlay.Stats()[underlay.Deliver]++ // counted as if it had come alone
+		r.uplink.underlay.CountSegment()
 	}
 	r.unseal(now, &d, sealed)
 }

@@ -12,6 +12,8 @@ type Layer interface {
 	// Input finds the datagram in a frame that the device has received. With verdict Deliver, its
 	// payload is part of frame. With any other verdict the frame is done.
 	Input(now int64, frame []byte) (Datagram, Verdict)
+	// CountSegment counts a datagram that came in one frame with others, of which Input counted one.
+	CountSegment()
 	// Peek returns the payload of a frame that Input has not seen yet. It makes only the checks
 	// needed to find the payload.
 	Peek(frame []byte) (sealed []byte, ok bool)

@@ -37,6 +37,9 @@ func (s *Socket) Headroom() int { return s.headroom }
 // Stats implements Layer.
 func (s *Socket) Stats() *Stats { return &s.stats }
 
+// CountSegment implements Layer.
+func (s *Socket) CountSegment() { s.stats[Deliver]++ }
+
 // Input implements Layer.
 func (s *Socket) Input(_ int64, frame []byte) (d Datagram, v Verdict) {
 	d, v = s.input(frame)

@@ -101,6 +101,9 @@ func (s *Stack) Headroom() int { return s.headroom }
 // Stats implements Layer.
 func (s *Stack) Stats() *Stats { return &s.stats }
 
+// CountSegment implements Layer.
+func (s *Stack) CountSegment() { s.stats[Deliver]++ }
+
 // Input implements Layer.
 func (s *Stack) Input(now int64, frame []byte) (d Datagram, v Verdict) {
 	d, v = s.input(now, frame)
