@@ -72,17 +72,23 @@ func (u *uplink) tapeFrame(frame []byte) {
 	}
 }
 
-// change is a change by an operator on the tape. One field is set.
+// change is a change by an operator on the tape. One field besides ID is set.
 type change struct {
-	ID              pfvf.ID
+	ID              pfvf.ID              // of the function; 0 with ClearFaults
 	Fault           *control.FaultChange // of function ID
-	ClearFaults     bool
-	ClearViolations bool // of function ID
+	ClearFaults     bool                 // of all functions
+	ClearViolations bool                 // of function ID
 }
 
 // String says what it is, for people.
 func (c *change) String() string {
-	return "an operator changes faults or violations of " + c.ID.String()
+	switch {
+	case c.ClearFaults:
+		return "an operator clears all injected faults"
+	case c.Fault != nil:
+		return "an operator changes faults of " + c.ID.String()
+	}
+	return "an operator clears violations of " + c.ID.String()
 }
 
 // operated writes an operator's change down.

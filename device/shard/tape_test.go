@@ -566,6 +566,19 @@ func TestNoKeyIsInARecording(t *testing.T) {
 	}
 }
 
+// TestAReplaySaysWhatAnOperatorChanged: each kind of change has its text.
+func TestAReplaySaysWhatAnOperatorChanged(t *testing.T) {
+	for want, c := range map[string]change{
+		"an operator clears all injected faults":      {ClearFaults: true},
+		"an operator changes faults of h1.pf0.vf2":    {ID: 0x01_0002, Fault: &control.FaultChange{}},
+		"an operator clears violations of h1.pf0.vf2": {ID: 0x01_0002, ClearViolations: true},
+	} {
+		if got := c.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // TestADamagedRecordingIsRefused: wherever it is cut or changed, replaying it ends with an error, or
 // with the same output.
 func TestADamagedRecordingIsRefused(t *testing.T) {
