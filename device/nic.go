@@ -130,7 +130,7 @@ func newNIC(cfg *config.Config, deps Deps) (*NIC, error) {
 // newShard returns a shard that is connected with the core.
 func newShard(i int, cfg *config.Config, core *controller.Core, t *tape.Tape, log *slog.Logger) (*shard.Shard, error) {
 	link := core.ShardLink(i)
-	s, err := shard.NewTaped(i, cfg, link, t, log)
+	s, err := shard.New(i, cfg, link, t, log)
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func describe(t *testing.T, polled, telling int) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.shard, err = shard.New(0, cfg, w.core.ShardLink(0), slog.New(slog.DiscardHandler)); err != nil {
+	if w.shard, err = shard.New(0, cfg, w.core.ShardLink(0), nil, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	orders := inbox.NewMailbox(w.shard.Inbox(), 0, func(now vtime.Time, o *controller.Order) { (*o)(w.shard.Orders(), now) })

@@ -77,7 +77,7 @@ func TestBusyDriverRingsNoBell(t *testing.T) {
 		in := thread.Input{}
 		s.Step(v.now, &in, v.out(s))
 		v.out(s).Do()
-		return v.out(s).Polled
+		return v.out(s).Worked
 	}
 	step()
 	for i := range 20 {

@@ -86,7 +86,7 @@ func TestFramesReachPortsOfAnotherShardUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range shards {
-		if shards[i], err = New(i, cfg, core.ShardLink(i), slog.New(slog.DiscardHandler)); err != nil {
+		if shards[i], err = New(i, cfg, core.ShardLink(i), nil, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
 		}
 	}

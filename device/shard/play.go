@@ -104,7 +104,7 @@ func falconIn(packet []byte) []byte {
 func NewPlayer(index int, cfg *config.Config, t *tape.Tape, log *slog.Logger) (p *Player, err error) {
 	defer recoverAsError(t, &err)
 	p = &Player{tape: t}
-	if p.Shard, err = NewTaped(index, cfg, nil, t, log); err != nil {
+	if p.Shard, err = New(index, cfg, nil, t, log); err != nil {
 		return nil, err
 	}
 	if cfg.NIC.Shards > 1 {
@@ -343,7 +343,7 @@ func (p *Player) playVFAnswer() {
 		return
 	}
 	if then == nil || len(raw) != len(rawResult{}) {
-		p.tape.Differs("what a VF is, which nobody asked")
+		p.tape.Differs("an answer about a VF that no PF asked about")
 	}
 	delete(c.visits, n)
 	then(st, rawResult(raw))

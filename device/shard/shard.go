@@ -62,14 +62,10 @@ type Shard struct {
 	delivered func(f *gateway.PortFrame) // passes a frame that a port was given to captures
 }
 
-// New returns a shard. index is its number in the NIC; cfg and core are the NIC's. Its parts are
-// made in the order in which they use each other, the lowest first.
-func New(index int, cfg *config.Config, core Core, log *slog.Logger) (*Shard, error) {
-	return NewTaped(index, cfg, core, nil, log)
-}
-
-// NewTaped returns a shard with a tape, which records it. A shard with a tape that plays has no core.
-func NewTaped(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.Logger) (*Shard, error) {
+// New returns a shard. index is its number in the NIC; cfg and core are the NIC's. The tape records
+// it, or plays, and then it has no core; nil: neither. Its parts are made in the order in which they
+// use each other, the lowest first.
+func New(index int, cfg *config.Config, core Core, t *tape.Tape, log *slog.Logger) (*Shard, error) {
 	if t != nil {
 		core = newTapedCore(core, cfg, t)
 	}
@@ -213,7 +209,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.falcon.engine.HoldCredit(false)
 	s.falcon.passEvents(now)
 	fromTCP := s.networks.step(now)
-	out.Polled = s.rdma.Poll(now) || found
+	found = s.rdma.Poll(now) || found
 	more := s.rdma.Run(now)
 	s.networks.send(now)
 	s.falcon.passEvents(now)
@@ -224,7 +220,7 @@ func (s *Shard) Step(now falcon.Time, in *thread.Input, out *thread.Output) {
 	s.guests.AdvanceFaults(now)
 	s.flushCore()
 	s.guests.Show()
-	out.Worked = out.Polled || handed || fromTCP || len(posted) > 0 || sealing && !s.plain.gw.Busy()
+	out.Worked = found || handed || fromTCP || len(posted) > 0 || sealing && !s.plain.gw.Busy()
 	out.More = more || s.guests.Unfinished() > 0 || s.rdma.Ready() || s.others.waiting() || s.plain.gw.Casting(0) || s.networks.waiting()
 	out.Deadline = s.deadline()
 	s.others.wake(&s.effects, s.funcs.host.Waiters())

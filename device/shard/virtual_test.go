@@ -186,7 +186,7 @@ func newNIC(t testing.TB, cfg *config.Config, seed uint64) (*controller.Core, []
 		t.Fatal(err)
 	}
 	for i := range cfg.NIC.Shards {
-		s, err := NewTaped(i, cfg, core.ShardLink(i), tapeOf(t, i, cfg), slog.New(slog.DiscardHandler))
+		s, err := New(i, cfg, core.ShardLink(i), tapeOf(t, i, cfg), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,8 +42,7 @@ type Input struct {
 type Output struct {
 	Effects  effect.List // to be run before the next Step
 	Deadline vtime.Time  // latest time of the next Step
-	Polled   bool        // a polled ring had work
-	Worked   bool        // so had the inbox, a ring, or frames that ports had sent before
+	Worked   bool        // there was work: from a ring, the inbox, another shard, TCP, or frames that ports had sent before
 	More     bool        // Step again at once: work is left
 }
 
