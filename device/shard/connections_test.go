@@ -312,12 +312,12 @@ func TestRefusedWiringIsRepeated(t *testing.T) {
 		if len(ids) != 1 {
 			t.Fatalf("%d attempts", len(ids))
 		}
-		later := f.set.falcon.conns.Deadline()
+		later := f.fs.falcon.conns.Deadline()
 		for epoch := range uint32(10) { // in one of them it is in service
-			f.set.falcon.conns.Decide(v.now, &conn.Decision{Output: cm.Output{Kind: tc.kind, ID: ids[0], Function: uint32(f.ID)}, Epoch: epoch})
+			f.fs.falcon.conns.Decide(v.now, &conn.Decision{Output: cm.Output{Kind: tc.kind, ID: ids[0], Function: uint32(f.ID)}, Epoch: epoch})
 		}
 		n, _ := f.conns.Waiting()
-		if again := f.set.falcon.conns.Deadline() < later; n != tc.again || again != (tc.again == 1) {
+		if again := f.fs.falcon.conns.Deadline() < later; n != tc.again || again != (tc.again == 1) {
 			t.Errorf("%v: %d wirings, want %d; made again: %t", tc.kind, n, tc.again, again)
 		}
 	}

@@ -35,7 +35,7 @@ type Core interface {
 	PeerMoved(peer cm.PeerID, at netip.AddrPort)
 	// Knows reports whether a GID in a tenant belongs to a function, here or at a peer.
 	Knows(tenant uint32, gid [16]byte) bool
-	VFs
+	FunctionRequests
 	// Opener returns an opener for what peers seal with the keys that the core issues.
 	Opener() *security.Opener
 	// Credits returns the shard's credit node for the host, whose parent is the node for the NIC.
@@ -48,8 +48,8 @@ type Core interface {
 	Flush() bool
 }
 
-// VFs is the shard's access to the settings of functions, of which it owns a part.
-type VFs interface {
+// FunctionRequests is the shard's access to the settings of functions, of which it owns a part.
+type FunctionRequests interface {
 	// Functions calls f for each function of the NIC that has settings. It is called before the
 	// first Step.
 	Functions(f func(id pfvf.ID, here bool, is *config.Function))
@@ -99,7 +99,16 @@ func (o Orders) Decide(now falcon.Time, d *conn.Decision) {
 // TakeKey starts sealing with a peer's new key, if this shard seals for that use.
 func (o Orders) TakeKey(now falcon.Time, u security.Use, sa cm.SA) {
 	o.s.ordered(order{TakeKey: &keyOrder{u, security.WithoutKey(sa)}})
-	if err := o.takeKey(u, sa); err != nil {
+	var err error
+	switch {
+	case u.Class == cm.ClassGateway:
+		if err = o.s.probes.takeKey(u, sa); err == nil {
+			err = o.s.plain.gw.Tunnels.TakeKey(o.s.txSAs, u, sa)
+		}
+	case o.s.txSAs.Has(u):
+		_, err = o.s.txSAs.Give(u, sa)
+	}
+	if err != nil {
 		o.s.log.Line(now, slog.LevelError, "new key not usable", "peer", o.s.peerName(u.Peer), "tenant", u.Tenant, "class", u.Class.String(), "err", err)
 	}
 }
@@ -222,19 +231,4 @@ func (o Orders) PFLink(now falcon.Time, pf pfvf.ID, is pfvf.Link) {
 		fs.updateLinks(now, pf)
 		fs.syncPorts(pf)
 	}
-}
-
-// takeKey starts sealing with a peer's new key, if this shard seals for that use.
-func (o Orders) takeKey(u security.Use, sa cm.SA) error {
-	if u.Class == cm.ClassGateway {
-		if err := o.s.probes.takeKey(u, sa); err != nil {
-			return err
-		}
-		return o.s.plain.gw.Tunnels.TakeKey(o.s.txSAs, u, sa)
-	}
-	if !o.s.txSAs.Has(u) {
-		return nil
-	}
-	_, err := o.s.txSAs.Give(u, sa)
-	return err
 }

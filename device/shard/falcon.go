@@ -130,16 +130,16 @@ func (c connections) EndQP(now falcon.Time, qpn uint32) {
 func (c connections) Start(v *rdma.Function, mem *queues.Memory) {
 	v.UseTrace(c.Trace)
 	c.f.mem = mem
-	c.f.set.networks.start(&c.Owner, v, c.f, c.f.wireName())
+	c.f.fs.networks.start(&c.Owner, v, c.f, c.f.wireName())
 	c.Connections.Start(v, mem)
 }
 
 // Stopped implements guest.Connections.
 func (c connections) Stopped(now falcon.Time) {
-	c.f.set.networks.stop(&c.Owner)
+	c.f.fs.networks.stop(&c.Owner)
 	c.Close(now)
-	c.f.set.falcon.table.EndPartingsOf(now, &c.Owner)
-	c.f.set.falcon.passEvents(now)
+	c.f.fs.falcon.table.EndPartingsOf(now, &c.Owner)
+	c.f.fs.falcon.passEvents(now)
 	c.Forget()
 }
 

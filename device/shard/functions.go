@@ -3,7 +3,6 @@ package shard
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"reflect"
 	"sync/atomic"
 
@@ -25,7 +24,7 @@ import (
 // member is a PF or VF in the shard: its driver's side, its connections, and its settings.
 type member struct {
 	*guest.Device
-	set   *functionSet
+	fs    *functionSet
 	cfg   config.Function // current settings, the shard's own copy
 	conns *conn.Connections
 	mem   *queues.Memory // of its driver
@@ -112,7 +111,7 @@ func (fs *functionSet) settings(id pfvf.ID) config.Function {
 // add creates a function. One that is not enabled is DISABLED.
 func (fs *functionSet) add(now falcon.Time, id pfvf.ID) (*member, error) {
 	c := fs.settings(id)
-	f := &member{set: fs, cfg: c}
+	f := &member{fs: fs, cfg: c}
 	f.Device = fs.guests.Add(&pfvf.Function{ID: id, Credits: credit.New(fs.host, c.Credits.Cost())}, f)
 	f.conns = fs.falcon.conns.Add(conn.Owner{Function: f.Device.Function, Trace: fs.trace.traces[id], Describe: f.Describe}, f)
 	f.Connect(connections{f.conns, f})
@@ -147,7 +146,7 @@ func (fs *functionSet) forget(now falcon.Time, f *member) {
 	fs.falcon.conns.Remove(f.conns)
 	fs.members.remove(f.ID)
 	fs.count.Store(int32(fs.members.len()))
-	if !reflect.DeepEqual(f.cfg, f.set.cfg.DefaultVF(f.ID.PF(), f.ID.VF())) {
+	if !reflect.DeepEqual(f.cfg, f.fs.cfg.DefaultVF(f.ID.PF(), f.ID.VF())) {
 		fs.absent[f.ID] = f.cfg
 	}
 }
@@ -178,13 +177,12 @@ func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) erro
 	}
 	fs.falcon.engine.CreditsChanged()
 	another := settings.Another(&was, &is)
-	if another || *was.Enabled != *is.Enabled {
-		if *was.Enabled {
-			if *is.Enabled {
-				f.TakeDown(now, "its settings changed")
-			}
-			fs.table.Remove(id)
+	goesDown, comesUp := *was.Enabled && (another || !*is.Enabled), *is.Enabled && (another || !*was.Enabled)
+	if goesDown {
+		if comesUp {
+			f.TakeDown(now, "its settings changed")
 		}
+		fs.table.Remove(id)
 	}
 	f.cfg = is
 	f.adopt(now)
@@ -195,15 +193,15 @@ func (fs *functionSet) set(now falcon.Time, id pfvf.ID, is config.Function) erro
 		d.End()
 	}
 	switch {
-	case *is.Enabled && (another || !*was.Enabled):
+	case comesUp:
 		if err := fs.table.Add(f.Device.Function); err != nil { // the registry has checked it
 			return functions.Refuse(abi.StatusAddressInUse, "%v", err)
 		}
-		if !*was.Enabled {
+		if !goesDown {
 			_ = f.Lifecycle.Apply(pfvf.Allow)
 			f.TellState("enabled")
 		}
-	case *was.Enabled && !*is.Enabled:
+	case goesDown:
 		f.disable(now)
 	}
 	if !id.IsVF() {
@@ -247,10 +245,10 @@ func (f *member) adopt(now falcon.Time) {
 		f.GuestCID = c.Guest.CID
 	}
 	f.Trust, f.SpoofCheck, f.Link = c.Trust, *c.SpoofCheck, c.Link
-	limits, wire := functionLimits(&c.Limits, pathMTU(f.set.cfg)), rdma.KindByName(f.wireName())
+	limits, wire := functionLimits(&c.Limits, pathMTU(f.fs.cfg)), rdma.KindByName(f.wireName())
 	limits.RCOnly = wire.RCOnly
 	f.conns.SetLimits(&limits)
-	f.set.falcon.engine.SetWeight(uint32(f.ID), int(c.Weight))
+	f.fs.falcon.engine.SetWeight(uint32(f.ID), int(c.Weight))
 	is := guest.Settings{Limits: limits, Weight: int(c.Weight), MaxTxRate: c.MaxTxRate, Addresses: c.Addresses(), WireKind: wire}
 	if w := c.DMAWindow; w != nil {
 		is.Window = queues.Window{Addr: uint64(w.Address), Size: uint64(w.Size)}
@@ -259,7 +257,7 @@ func (f *member) adopt(now falcon.Time) {
 }
 
 // wireName returns rdma.transport of the function.
-func (f *member) wireName() string { return cmp.Or(f.cfg.Transport, f.set.cfg.RDMA.Transport) }
+func (f *member) wireName() string { return cmp.Or(f.cfg.Transport, f.fs.cfg.RDMA.Transport) }
 
 // pathMTU returns the largest path MTU that drivers are told of. Connections over Falcon may carry more
 // in a packet (rdma.mtu), but verbs know no larger one than 4096 bytes.
@@ -310,10 +308,10 @@ var _ guest.Owner = (*member)(nil) // the calls of a driver's side to its functi
 // VF implements guest.Owner, for the VFs that the PF may have.
 func (f *member) VF(_ falcon.Time, n uint16, later func() abi.Ticket) (abi.VFHandler, abi.Status) {
 	id := f.ID | pfvf.ID(n)
-	if n > pfvf.MaxVF || !id.IsVF() || !f.set.possible(id) {
+	if n > pfvf.MaxVF || !id.IsVF() || !f.fs.possible(id) {
 		return nil, abi.StatusNotFound
 	}
-	return &vfCommands{core: f.set.core, id: id, later: later}, abi.StatusOK
+	return &vfCommands{core: f.fs.core, id: id, later: later}, abi.StatusOK
 }
 
 // VFs implements guest.Owner.
@@ -321,7 +319,7 @@ func (f *member) VFs() (possible, enabled int) {
 	if f.ID.IsVF() {
 		return 0, 0
 	}
-	fs, pf := f.set, f.ID.PF()
+	fs, pf := f.fs, f.ID.PF()
 	return fs.vfs[pf], fs.enabled[pf]
 }
 
@@ -331,96 +329,37 @@ func (f *member) TakeVFsDown(now falcon.Time) {
 	if f.ID.IsVF() {
 		return
 	}
-	f.set.takeVFsDown(now, f.ID)
-	f.set.core.ResetVFs(f.ID)
+	f.fs.takeVFsDown(now, f.ID)
+	f.fs.core.ResetVFs(f.ID)
 }
 
 // QueryObjects implements guest.Owner.
 func (f *member) QueryObjects(part abi.CreditPart) (abi.ObjectCounts, abi.Status) {
-	return f.set.queryObjects(f.ID, part)
+	return f.fs.queryObjects(f.ID, part)
 }
 
 // Announce implements guest.Owner.
 func (f *member) Announce(add, drop [16]byte, then func(abi.Status)) {
-	f.set.core.Announce(f.ID, add, drop, func(err error) { then(functions.StatusOf(err)) })
+	f.fs.core.Announce(f.ID, add, drop, func(err error) { then(functions.StatusOf(err)) })
 }
 
 // Withdraw implements guest.Owner.
-func (f *member) Withdraw() { f.set.core.Withdraw(f.ID) }
+func (f *member) Withdraw() { f.fs.core.Withdraw(f.ID) }
 
 // LinkChanged implements guest.Owner.
-func (f *member) LinkChanged(now falcon.Time) { f.set.updateLinks(now, f.ID.Parent()) }
+func (f *member) LinkChanged(now falcon.Time) { f.fs.updateLinks(now, f.ID.Parent()) }
 
 // CreditsChanged implements guest.Owner.
-func (f *member) CreditsChanged() { f.set.falcon.engine.CreditsChanged() }
+func (f *member) CreditsChanged() { f.fs.falcon.engine.CreditsChanged() }
 
 // Left implements guest.Owner.
 func (f *member) Left(now falcon.Time, untaken uint64) {
-	f.set.counters.refusedBehindDriver += untaken
-	f.set.forget(now, f)
+	f.fs.counters.refusedBehindDriver += untaken
+	f.fs.forget(now, f)
 }
 
 // disable disables the function. A VF without a session is removed and takes no memory.
 func (f *member) disable(now falcon.Time) {
 	f.Disable(now)
-	f.set.forget(now, f)
-}
-
-// perFunction holds one value per function of one host, in the order of their IDs, so a PF's before
-// its VFs'. Adding and removing cost the same however many there are.
-type perFunction[T any] struct {
-	host uint8
-	pfs  [pfvf.MaxPF + 1][]*T // by the number of the VF; nil: none
-	n    int
-}
-
-// get returns the function's value; nil: it has none, or is of another host.
-func (r *perFunction[T]) get(id pfvf.ID) *T {
-	if id>>16 != pfvf.ID(r.host) || int(id.VF()) >= len(r.pfs[id.PF()]) {
-		return nil
-	}
-	return r.pfs[id.PF()][id.VF()]
-}
-
-// put sets the value of a function that has none yet.
-func (r *perFunction[T]) put(id pfvf.ID, v *T) {
-	pf, vf := id.PF(), int(id.VF())
-	if more := vf + 1 - len(r.pfs[pf]); more > 0 {
-		r.pfs[pf] = append(r.pfs[pf], make([]*T, more)...)
-	}
-	r.pfs[pf][vf] = v
-	r.n++
-}
-
-// remove deletes the function's value. It must have one.
-func (r *perFunction[T]) remove(id pfvf.ID) {
-	r.pfs[id.PF()][id.VF()] = nil
-	r.n--
-}
-
-// len returns the number of values.
-func (r *perFunction[T]) len() int { return r.n }
-
-// all yields all values. The loop may remove each value as it comes.
-func (r *perFunction[T]) all() iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for pf := range r.pfs {
-			for _, v := range r.pfs[pf] {
-				if v != nil && !yield(v) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// of yields the values of a PF and its VFs.
-func (r *perFunction[T]) of(pf pfvf.ID) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for _, v := range r.pfs[pf.PF()] {
-			if v != nil && !yield(v) {
-				return
-			}
-		}
-	}
+	f.fs.forget(now, f)
 }

@@ -407,7 +407,7 @@ func testPFManagesVFs(t *testing.T) {
 	}
 	v.mustOperate(0, "pf0", "", "trust", "on")
 	pf.must(abi.AdminOpSetVFCredits, &abi.SetVFCredits{VF: 20, Part: abi.CreditGuarantee, Mask: 1, Counts: counts(5)})
-	if d.fn.Credits.Guaranteed() != (credit.Cost{credit.ReqPktTx: 5}) || d.fn.set.host.Charged()[credit.ReqPktTx] != 5 {
+	if d.fn.Credits.Guaranteed() != (credit.Cost{credit.ReqPktTx: 5}) || d.fn.fs.host.Charged()[credit.ReqPktTx] != 5 {
 		t.Errorf("guaranteed %v", d.fn.Credits.Guaranteed())
 	}
 

@@ -92,7 +92,7 @@ func (x *probes) send(now falcon.Time, to cm.PeerID, at netip.AddrPort, tenant u
 	if !at.IsValid() {
 		at = peer.underlay
 	}
-	x.uplink.send(now, outer{to: at, path: probePort}, b, 0, sealed)
+	x.uplink.send(now, outer{to: at, srcPort: probePort}, b, 0, sealed)
 }
 
 // take takes an opened packet of the gateway class if it is a probe (ok). from is its sender; nil: it

@@ -121,7 +121,7 @@ func testNoAllocations(t *testing.T, features uint64, super *joiner, traced bool
 	a.connectTo(b, 99)
 	for _, d := range []*driver{a, b} {
 		if traced {
-			if _, err := (TraceView{d.fn.set}).Start(d.fn.ID, 0); err != nil {
+			if _, err := (TraceView{d.fn.fs}).Start(d.fn.ID, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

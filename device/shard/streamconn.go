@@ -76,6 +76,59 @@ func (c *streamConn) settings(q *verbs.QP, private []byte) *transport.StreamSett
 	return &transport.StreamSettings{CRC: c.p.s.crc, IRD: int(q.IRD()), ORD: int(q.ORD()), Private: private}
 }
 
+// happened applies an event of TCP.
+func (c *streamConn) happened(now falcon.Time, ev *tcp.Event) {
+	switch {
+	case ev.Kind == tcp.Connected:
+		c.connected(now)
+	case ev.Kind == tcp.Lost:
+		c.endUse()
+		if c.stream != nil {
+			c.stream.Lost(now, ev.Why)
+		} else if !c.told {
+			c.over(&abi.AsyncEvent{Type: abi.EventUnreachable, Status: uint32(statusOf(ev.Why))}, ev.Why)
+		}
+	case ev.Kind == tcp.Closed:
+		c.endUse()
+	case c.stream == nil: // it ended before it was connected
+	case ev.Kind == tcp.Data:
+		c.tcp.Take(c.stream.Receive(now, c.tcp.In()))
+	case ev.Kind == tcp.Acknowledged:
+		c.stream.Acknowledged(now, c.tcp.Acknowledged())
+		c.stream.Room(c.tcp.Room())
+	case ev.Kind == tcp.PeerClosed:
+		if q := c.queuePair(); q != nil {
+			q.PeerLeaves()
+		}
+		c.stream.PeerClosed(now)
+	}
+}
+
+// connected begins the wire's connection on TCP's.
+func (c *streamConn) connected(now falcon.Time) {
+	q := c.p.verbs().QP(c.qpn)
+	if c.told || q == nil { // it ends, or its function does
+		return
+	}
+	c.stream = c.p.s.wire.Begin(now, c.tcp.MSS, c.settings(q, c.private), c)
+	c.private = nil
+	c.stream.Room(c.tcp.Room())
+}
+
+// endUse ends the use of the port: TCP's connection is over.
+func (c *streamConn) endUse() {
+	c.tcpOver = true
+	c.p.unuse(c.local)
+}
+
+// statusOf returns what a driver is told about a call that TCP could not connect.
+func statusOf(why string) abi.Status {
+	if why == tcp.Refused {
+		return abi.StatusRefused
+	}
+	return abi.StatusUnreachable
+}
+
 // attach gives the connection to its queue pair.
 func (c *streamConn) attach(now falcon.Time, q *verbs.QP) abi.Status {
 	st := q.Connect(now, c.stream, 0, c.stream.MTU(), c.tcp.Peer.Addr().As16()) // TCP has segments, and no path MTU
@@ -135,7 +188,7 @@ func (c *streamConn) answered() {
 	}
 }
 
-// over tells the driver that there will be no connection.
+// over sends the driver the connection's last event, and forgets it.
 func (c *streamConn) over(e *abi.AsyncEvent, private string) {
 	c.notify(e, private)
 	c.forget()

@@ -99,7 +99,7 @@ func (s *streams) Stats() transport.PortStats {
 	return sum
 }
 
-// Run, Ready and Deadline implement transport.Driven. The engine drives the wire itself.
+// Run, Ready, CreditsChanged and Deadline implement transport.Driven. The engine drives the wire itself.
 func (s *streams) Run(transport.Time) (more bool) { return false }
 func (s *streams) Ready() bool                    { return false }
 func (s *streams) CreditsChanged()                {}
@@ -152,68 +152,22 @@ func (s *streams) send(now falcon.Time) {
 
 // happened applies an event of TCP.
 func (s *streams) happened(now falcon.Time, ev *tcp.Event) {
-	if ev.Kind == tcp.Incoming {
+	switch ev.Kind {
+	case tcp.Incoming:
 		s.called(now, ev)
-		return
-	}
-	if ev.Kind == tcp.Fault {
+	case tcp.Fault:
 		s.sum.Faults++
 		s.log.Line(now, slog.LevelError, "TCP had a fault: all connections over iWARP of this shard are lost; please report it", "fault", ev.Why)
-		return
-	}
-	if ev.Kind == tcp.Unlistened {
+	case tcp.Unlistened:
 		if p := s.ports[ev.Function]; p != nil {
 			delete(p.services, ev.Port)
 			p.unuse(ev.Port)
 		}
-		return
-	}
-	c, _ := ev.Conn.Owner.(*streamConn)
-	if c == nil {
-		return
-	}
-	if c.stream == nil && ev.Kind != tcp.Connected && ev.Kind != tcp.Lost && ev.Kind != tcp.Closed {
-		return // it ended before it was connected
-	}
-	switch ev.Kind {
-	case tcp.Connected:
-		q := c.p.verbs().QP(c.qpn)
-		if c.told || q == nil { // it ends, or its function does
-			return
+	default:
+		if c, _ := ev.Conn.Owner.(*streamConn); c != nil {
+			c.happened(now, ev)
 		}
-		c.stream = s.wire.Begin(now, ev.Conn.MSS, c.settings(q, c.private), c)
-		c.private = nil
-		c.stream.Room(ev.Conn.Room())
-	case tcp.Data:
-		ev.Conn.Take(c.stream.Receive(now, ev.Conn.In()))
-	case tcp.Acknowledged:
-		c.stream.Acknowledged(now, ev.Conn.Acknowledged())
-		c.stream.Room(ev.Conn.Room())
-	case tcp.PeerClosed:
-		if q := c.queuePair(); q != nil {
-			q.PeerLeaves()
-		}
-		c.stream.PeerClosed(now)
-	case tcp.Lost:
-		c.tcpOver = true
-		c.p.unuse(c.local)
-		if c.stream != nil {
-			c.stream.Lost(now, ev.Why)
-		} else if !c.told {
-			c.over(&abi.AsyncEvent{Type: abi.EventUnreachable, Status: uint32(statusOf(ev.Why))}, ev.Why)
-		}
-	case tcp.Closed:
-		c.tcpOver = true
-		c.p.unuse(c.local)
 	}
-}
-
-// statusOf returns what a driver is told about a call that TCP could not connect.
-func statusOf(why string) abi.Status {
-	if why == tcp.Refused {
-		return abi.StatusRefused
-	}
-	return abi.StatusUnreachable
 }
 
 // called begins the answer to a peer's call.

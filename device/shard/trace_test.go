@@ -50,7 +50,7 @@ func newTracedIn(t *testing.T, v *virtual, connect func() (a, b *driver)) *trace
 	x.idle()
 	for i, d := range x.ends {
 		var err error
-		if x.rings[i], err = (TraceView{d.fn.set}).Start(d.fn.ID, 0); err != nil {
+		if x.rings[i], err = (TraceView{d.fn.fs}).Start(d.fn.ID, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

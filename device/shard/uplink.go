@@ -95,16 +95,16 @@ func (u *uplink) sendOwn(now falcon.Time) bool {
 
 // outer holds values for the outer headers of a sealed packet.
 type outer struct {
-	to    netip.AddrPort
-	path  uint16 // UDP source port
-	class uint8  // TOS or traffic class
+	to      netip.AddrPort
+	srcPort uint16 // UDP, see srcPort
+	class   uint8  // TOS or traffic class
 }
 
 // send queues a sealed packet. The frame begins at b[at] with room for its headers; sealed bytes
 // follow. It returns false if the frame is not sent now: the underlay keeps it until the neighbour
 // answers, or has counted a drop.
 func (u *uplink) send(now falcon.Time, o outer, b []byte, at, sealed int) bool {
-	total, ok := u.underlay.Output(now, o.to, o.path, o.class, b[at:], sealed)
+	total, ok := u.underlay.Output(now, o.to, o.srcPort, o.class, b[at:], sealed)
 	if !ok {
 		return false
 	}

@@ -14,7 +14,7 @@ import (
 // vfCommands carries out the commands by which a PF manages one of its VFs, on any shard: they all
 // go through the core, in order, and complete when it answers.
 type vfCommands struct {
-	core  VFs
+	core  FunctionRequests
 	id    pfvf.ID // the VF
 	later func() abi.Ticket
 }
