@@ -21,9 +21,11 @@ type sockets interface {
 	unix(path string, memory *guestmem.Budget) (queues.Attachment, error)
 	// vhostUser returns the device of a guest, with the windows that exist already.
 	vhostUser(path string, cid uint32, memory *guestmem.Budget) (*qemu.VhostUser, error)
+	// window gives a guest's function its window, unless it has it.
 	window(dev *qemu.VhostUser, w window) error
 	// vfioUser returns a guest, with the functions that exist already.
 	vfioUser(c *config.Attach, memory *guestmem.Budget) (*qemu.VfioUser, error)
+	// function gives a guest a function, unless it has it.
 	function(guest *qemu.VfioUser, w window, look qemu.VfioPCI) error
 }
 
@@ -136,7 +138,7 @@ var _ device.Windower = (*vhostUser)(nil)
 // GiveWindow implements device.Windower. A window stays until the NIC ends, because the guest's
 // QEMU cannot replace it by another.
 func (v *vhostUser) GiveWindow(id pfvf.ID, cid uint32) error {
-	if !v.cfg.Windows || cid != v.cfg.CID || v.dev.HasWindow(uint32(id)) {
+	if !v.cfg.Windows || cid != v.cfg.CID {
 		return nil
 	}
 	return v.from.window(v.dev, windowOf(id, v.cfg))
@@ -160,9 +162,6 @@ func attachVhostUser(cfg *config.Config, c *config.Attach, from sockets, memory 
 		return nil, err
 	}
 	for _, w := range windows {
-		if dev.HasWindow(w.function) {
-			continue
-		}
 		if err := from.window(dev, w); err != nil {
 			_ = dev.Close()
 			return nil, err
@@ -194,6 +193,9 @@ func (s ownSockets) vhostUser(path string, cid uint32, memory *guestmem.Budget) 
 }
 
 func (s ownSockets) window(dev *qemu.VhostUser, w window) error {
+	if dev.HasWindow(w.function) {
+		return nil
+	}
 	return dev.AddWindow(w.function, w.kind, w.socket)
 }
 
@@ -202,6 +204,9 @@ func (s ownSockets) vfioUser(c *config.Attach, memory *guestmem.Budget) (*qemu.V
 }
 
 func (s ownSockets) function(guest *qemu.VfioUser, w window, look qemu.VfioPCI) error {
+	if guest.HasFunction(w.function) {
+		return nil
+	}
 	return guest.AddFunction(w.function, w.kind, w.socket, look)
 }
 
@@ -229,7 +234,7 @@ var _ device.Windower = (*vfioUser)(nil)
 // GiveWindow implements device.Windower. It creates a socket by which the function can be plugged
 // into QEMU. The socket stays until the NIC ends.
 func (v *vfioUser) GiveWindow(id pfvf.ID, cid uint32) error {
-	if cid != v.cfg.CID || v.HasFunction(uint32(id)) {
+	if cid != v.cfg.CID {
 		return nil
 	}
 	return v.from.function(v.VfioUser, windowOf(id, v.cfg), lookOf(v.cfg))
@@ -256,9 +261,6 @@ func attachVfioUser(cfg *config.Config, c *config.Attach, from sockets, memory *
 		return nil, err
 	}
 	for _, w := range functions {
-		if guest.HasFunction(w.function) {
-			continue
-		}
 		if err := from.function(guest, w, lookOf(c)); err != nil {
 			_ = guest.Close()
 			return nil, err

@@ -103,6 +103,63 @@ func introduced(t *testing.T, path string) {
 	})
 }
 
+// TestAWindowThatCouldNotBeServedIsTriedAgain: with a folder in the place of its socket, a window or a function by
+// vfio-user is refused. Once the folder is gone, the same command works.
+func TestAWindowThatCouldNotBeServedIsTriedAgain(t *testing.T) {
+	dir, err := os.MkdirTemp("", "vnic-rt-") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	at, err := labkit.FreePorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := fmt.Sprintf("  - {type: vfio-user, socket: %s/g2.sock, cid: 1002}\n", dir)
+	text := strings.Replace(fmt.Sprintf(runtimeConfig, dir)+more, "{backend: memory, name: up1, mtu: 4500, address: 10.99.0.1/24}", fmt.Sprintf("{type: udp, listen: \"127.0.0.1:%d\"}", at[0]), 1)
+	socket := filepath.Join(dir, "c.sock")
+	p, err := labkit.Start("nic", filepath.Join(dir, "log"), vnictest.Program(t), "run", "-c", vnictest.WriteConfig(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		p.Stop(20 * time.Second)
+		if t.Failed() {
+			b, _ := os.ReadFile(filepath.Join(dir, "log"))
+			t.Logf("%s", b)
+		}
+	}()
+	if _, errs, code := vnictest.Run(t, "wait", "-s", socket, "--timeout", "30s"); code != 0 {
+		t.Fatal(errs)
+	}
+	for vf, guest := range map[int]string{3: "1001", 4: "1002"} {
+		path := filepath.Join(dir, fmt.Sprintf("g%s.pf0.vf%d", guest[3:], vf))
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		enable := []string{"vf", "set", "-s", socket, fmt.Sprintf("pf0.vf%d", vf), "enable", "tenant", "100", "address", fmt.Sprintf("192.168.100.1%d", vf), "guest", "cid:" + guest}
+		for range 2 {
+			if _, errs, code := vnictest.Run(t, enable...); code == 0 || !strings.Contains(errs, "the supervisor does not serve the window at "+path) {
+				t.Errorf("guest %s: exit status %d, %s", guest, code, errs)
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, errs, code := vnictest.Run(t, enable...); code != 0 {
+			t.Errorf("guest %s: exit status %d, %s", guest, code, errs)
+		}
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if guest == "1001" {
+			introduced(t, path)
+		}
+	}
+}
+
 // TestPortsAtRunTime: a VF that is enabled while the NIC runs gets a port in a bridge, and vnic
 // qemu prints it. Nothing is left of the port when it is removed.
 func TestPortsAtRunTime(t *testing.T) {

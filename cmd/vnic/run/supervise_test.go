@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -107,7 +108,7 @@ func TestChangesThatNeedARestart(t *testing.T) {
 	}
 }
 
-// TestAWindowIsServedOnceItsSocketListens, not once it is bound.
+// TestAWindowIsServedOnceItsSocketListens, not once it is bound, nor when another file has taken its place.
 func TestAWindowIsServedOnceItsSocketListens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a window")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -124,7 +125,13 @@ func TestAWindowIsServedOnceItsSocketListens(t *testing.T) {
 	if err := unix.Listen(fd, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := awaitServed(window{socket: path}); err != nil {
-		t.Error(err)
+	if !listens(path) {
+		t.Error("a socket that listens was not found")
+	}
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if listens(path) {
+		t.Error("a folder was taken for a socket")
 	}
 }

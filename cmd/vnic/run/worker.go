@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -104,7 +103,7 @@ func workFor(w *supervisor.Worker, o *options) error {
 			return err
 		}
 	}
-	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log}}, memory, log); err != nil {
+	if deps.Attachments, err = attach(cfg, givenSockets{w, qemu.VhostOptions{Log: log}, map[string]*ivshmem.Window{}}, memory, log); err != nil {
 		return err
 	}
 	return serve(ctx, cfg, deps, func(state string) error {
@@ -236,8 +235,9 @@ func givenListener(w *supervisor.Worker, name string) (net.Listener, error) {
 
 // givenSockets opens attachments on the supervisor's sockets.
 type givenSockets struct {
-	w   *supervisor.Worker
-	opt qemu.VhostOptions
+	w        *supervisor.Worker
+	opt      qemu.VhostOptions
+	unserved map[string]*ivshmem.Window // created while the NIC runs, and not served by the supervisor yet
 }
 
 func (s givenSockets) unix(path string, memory *guestmem.Budget) (queues.Attachment, error) {
@@ -281,37 +281,48 @@ func (s givenSockets) vhostUser(path string, cid uint32, memory *guestmem.Budget
 
 // window creates a window while the NIC runs. The supervisor serves it to QEMU.
 func (s givenSockets) window(dev *qemu.VhostUser, w window) error {
-	win, err := ivshmem.NewWindow(w.function, w.kind)
-	if err != nil {
-		return err
-	}
-	if err := s.w.Keep(windowName(givenWindow, w), win.FDs()...); err != nil {
-		return errors.Join(err, win.Close())
-	}
-	if err := dev.UseWindow(w.function, win); err != nil {
-		return err
-	}
-	return awaitServed(w)
-}
-
-// awaitServed waits until the supervisor serves a window. Its socket exists a moment before it listens,
-// and in that moment QEMU would be refused.
-func awaitServed(w window) error {
-	for end := time.Now().Add(windowWait); ; time.Sleep(time.Millisecond) {
-		st, err := os.Stat(w.socket)
-		switch {
-		case err == nil && st.Mode()&os.ModeSocket != 0 && listens(w.socket):
-			return nil
-		case time.Now().After(end):
-			return fmt.Errorf("the supervisor does not serve the window at %s; its log says why", w.socket)
+	name := windowName(givenWindow, w)
+	if !dev.HasWindow(w.function) {
+		win, err := ivshmem.NewWindow(w.function, w.kind)
+		if err != nil {
+			return err
 		}
+		if err := dev.UseWindow(w.function, win); err != nil {
+			return err
+		}
+		s.unserved[name] = win
 	}
+	return s.serve(name, w)
 }
 
-// listens reports whether the kernel lists a socket that listens at path. Without a list it returns true.
-// To connect would tell, but the supervisor would take that for QEMU.
+// serve makes the supervisor serve a window that was created while the NIC runs. If the supervisor could
+// not, as with another file in the window's place, the next call tries again.
+func (s givenSockets) serve(name string, w window) error {
+	win := s.unserved[name]
+	if win == nil {
+		return nil
+	}
+	if err := s.w.Keep(name, win.FDs()...); err != nil {
+		return err
+	}
+	// The supervisor acts on one message after the other: it has tried once it answers the next, which drops nothing.
+	if err := s.w.Drop("after " + name); err != nil {
+		return err
+	}
+	if !listens(w.socket) {
+		return fmt.Errorf("the supervisor does not serve the window at %s; its log says why", w.socket)
+	}
+	delete(s.unserved, name)
+	return nil
+}
+
+// listens reports whether the file at path is a socket that listens, as the kernel lists it. Without a list any socket
+// does. To connect would tell, but the supervisor would take that for QEMU.
 func listens(path string) bool {
 	const listening = "00010000" // __SO_ACCEPTCON
+	if st, err := os.Stat(path); err != nil || st.Mode()&os.ModeSocket == 0 {
+		return false
+	}
 	list, err := os.ReadFile("/proc/net/unix")
 	for line := range strings.Lines(string(list)) {
 		if f := strings.Fields(line); len(f) > 7 && f[3] == listening && strings.HasSuffix(line, " "+path+"\n") {
@@ -349,22 +360,19 @@ func (s givenSockets) use(guest *qemu.VfioUser, w window, fds []int) error {
 
 // function creates a function while the NIC runs. The supervisor serves it to QEMU.
 func (s givenSockets) function(guest *qemu.VfioUser, w window, _ qemu.VfioPCI) error {
-	win, err := ivshmem.NewWindow(w.function, w.kind)
-	if err != nil {
-		return err
-	}
 	name := windowName(givenVfio, w)
-	if err := s.w.Keep(name, win.FDs()...); err != nil {
-		return errors.Join(err, win.Close())
+	if !guest.HasFunction(w.function) {
+		win, err := ivshmem.NewWindow(w.function, w.kind)
+		if err != nil {
+			return err
+		}
+		if err := guest.UseFunction(w.function, win, s.w.Acceptor(name), s.w.Joined(name)); err != nil {
+			return err
+		}
+		s.unserved[name] = win
 	}
-	if err := guest.UseFunction(w.function, win, s.w.Acceptor(name), s.w.Joined(name)); err != nil {
-		return err
-	}
-	return awaitServed(w)
+	return s.serve(name, w)
 }
-
-// windowWait is how long a worker waits for the supervisor to serve a window.
-const windowWait = 5 * time.Second
 
 // windowName returns the name under which a window is passed. It encodes all fields of the window.
 func windowName(kind string, w window) string {
