@@ -104,9 +104,13 @@ func testWorker(mode string) error {
 			c.Close()
 		}
 	}()
-	<-w.Joined("relay") // not before it is served: the supervisor says it after that
 	ctx, cancel := w.Context()
 	defer cancel()
+	select {
+	case <-w.Joined("relay"): // not before it is served: the supervisor says it after that
+	case <-ctx.Done():
+		return nil
+	}
 	if mode == "turning" {
 		turn(ctx, &w.Pulses[1].Pulse) // before it is ready: then it may be stopped at any time
 	}
