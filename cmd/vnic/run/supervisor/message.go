@@ -48,7 +48,9 @@ type message struct {
 	Name  string `json:"name,omitempty"`
 	Start *Start `json:"start,omitempty"`
 
-	Number int `json:"number,omitempty"` // of a reload
+	// Number is that of a reload. In a kindReload to the supervisor it is that of the worker's request, and in a
+	// kindReloaded to the worker that of the last request which it answers.
+	Number int `json:"number,omitempty"`
 
 	Upgrade *Upgrade `json:"upgrade,omitempty"`
 	Reload  *Reload  `json:"reload,omitempty"`
@@ -69,6 +71,8 @@ type Start struct {
 	// do not set it, and take SIGHUP for that.
 	Reloads bool   `json:"reloads,omitempty"`
 	Reload  Reload `json:"reload"`
+	// Numbers says that the supervisor tells which requests the result of a reload answers. Older ones do not set it.
+	Numbers bool `json:"numbers,omitempty"`
 	// Replaces says that the supervisor knows kindReplace. Older ones do not set it.
 	Replaces bool `json:"replaces,omitempty"`
 }

@@ -60,7 +60,8 @@ type process struct {
 	pulses     *Pulses       // of its threads; valid also after ended is closed
 	pulseFD    int
 	attaching  sync.WaitGroup // relays that are being attached to it
-	reload     chan struct{}  // it was asked for a reload; capacity 1
+	reload     chan struct{}  // it asked for a reload; capacity 1
+	requests   atomic.Int64   // highest number of its requests for a reload
 	reloaded   chan message   // its kindReloaded; capacity 1
 	reloads    atomic.Bool    // it knows reloads
 	replace    chan struct{}  // it asked to be replaced; capacity 1
@@ -174,7 +175,7 @@ func (s *Supervisor) detach(p *process) {
 
 // tell sends a new worker its Start and all descriptors.
 func (s *Supervisor) tell(p *process) error {
-	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade, Stuck: s.stuck, Joins: true, Reloads: s.cfg.Reload != nil, Reload: s.reloading.result, Replaces: true}
+	start := Start{Protocol: Protocol, Generation: p.generation, PID: os.Getpid(), Since: s.since, Upgrade: s.upgrade, Stuck: s.stuck, Joins: true, Reloads: s.cfg.Reload != nil, Reload: s.reloading.result, Numbers: true, Replaces: true}
 	if err := p.ch.send(message{Kind: kindStart, Start: &start}); err != nil {
 		return err
 	}
@@ -224,6 +225,7 @@ func (s *Supervisor) handle(p *process) {
 		case m.Kind == kindFailed:
 			p.say(m.Name)
 		case m.Kind == kindReload:
+			p.requests.Store(max(p.requests.Load(), int64(m.Number)))
 			select {
 			case p.reload <- struct{}{}:
 			default: // one is asked for already

@@ -21,8 +21,11 @@ import (
 //	                           │ Config.Reloaded keeps it       │
 //	                           │ ─ kindReloaded: Reload ──────▶ │ answers whoever waits
 //
-// The supervisor goes on with its work meanwhile. A worker that ends during a reload has not taken
-// the configuration, and the next one gets that of before.
+// The supervisor goes on with its work meanwhile, but replaces no worker. A worker that ends before it
+// has answered has not taken the configuration, and the next one gets that of before.
+//
+// The file may change during a reload. So another request then leads to another reload, if need be of
+// the next worker, and is answered by that.
 
 // Reload reports the results of requested reloads.
 type Reload struct {
@@ -33,22 +36,20 @@ type Reload struct {
 // reloading is the supervisor's side of a reload.
 type reloading struct {
 	result Reload
-	number int // of the reload that is under way, or was last
-	text   int // descriptor of the configuration that the worker is to take; -1: no reload is under way
-	again  bool
+	wanted bool // a reload was requested and has not begun
+	number int  // of the reload that is under way, or was last
+	last   int  // number of the worker's last request before that reload
+	text   int  // descriptor of the configuration that the worker is to take; -1: no reload is under way
 	late   <-chan time.Time
 }
 
 // reloadLimit is how long a worker may take to apply a configuration.
 const reloadLimit = 30 * time.Second
 
-// reload begins a reload, or another one after that which is under way.
+// reload begins a reload. None may be under way.
 func (s *Supervisor) reload(p *process) {
 	r := &s.reloading
-	if r.text >= 0 {
-		r.again = true
-		return
-	}
+	r.wanted, r.last = false, int(p.requests.Load())
 	text, err := s.cfg.Reload()
 	if err == nil {
 		r.number++
@@ -57,6 +58,25 @@ func (s *Supervisor) reload(p *process) {
 	}
 	if err != nil {
 		s.reloaded(p, err.Error())
+	}
+}
+
+// answered ends the reload that a worker has answered.
+func (s *Supervisor) answered(p *process, m message) {
+	if s.reloading.text >= 0 && m.Number == s.reloading.number {
+		s.reloaded(p, m.Name)
+	}
+}
+
+// endReload ends the reload of a worker that has ended. What the worker has answered before counts.
+func (s *Supervisor) endReload(p *process) {
+	select {
+	case m := <-p.reloaded:
+		s.answered(p, m)
+	default:
+	}
+	if s.reloading.text >= 0 {
+		s.reloaded(p, "the worker ended during the reload")
 	}
 }
 
@@ -75,21 +95,7 @@ func (s *Supervisor) reloaded(p *process, refused string) {
 		s.cfg.Log.Error("configuration not reloaded, the NIC continues as before", "err", refused)
 	}
 	r.text, r.late = -1, nil
-	_ = p.ch.send(message{Kind: kindReloaded, Reload: &r.result}) // fails only when the worker is gone
-	if r.again {
-		r.again = false
-		s.reload(p)
-	}
-}
-
-// abandonReload forgets a reload whose worker has ended.
-func (s *Supervisor) abandonReload() {
-	r := &s.reloading
-	if r.text >= 0 {
-		_ = unix.Close(r.text)
-		r.result = Reload{r.result.Asked + 1, "the worker ended during the reload"}
-	}
-	r.text, r.late, r.again = -1, nil, false
+	_ = p.ch.send(message{Kind: kindReloaded, Number: r.last, Reload: &r.result}) // fails only when the worker is gone
 }
 
 // OnReload sets the function that applies another configuration: all of it or, with an error, none.
@@ -123,31 +129,27 @@ func (w *Worker) Reload(ctx context.Context) error {
 	if !w.Reloads {
 		return errors.New("this vnic run is older than its worker and cannot reload: use vnic upgrade, or stop and start it")
 	}
+	answer := make(chan error, 1)
 	w.mu.Lock()
-	asked, changed := w.Start.Reload.Asked, w.reloadEnds
+	w.requests++
+	number := w.requests
+	w.waiting[number] = answer
 	w.mu.Unlock()
-	if err := w.ch.send(message{Kind: kindReload}); err != nil {
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.waiting, number)
+	}()
+	if err := w.ch.send(message{Kind: kindReload, Number: number}); err != nil {
 		return fmt.Errorf("the supervisor is gone: %w", err)
 	}
-	for {
-		select {
-		case <-changed:
-		case <-w.stop:
-			return errors.New("the NIC is ending")
-		case <-ctx.Done():
-			return fmt.Errorf("the reload continues, but takes long (vnic show nic shows its result): %w", ctx.Err())
-		}
-		w.mu.Lock()
-		is := w.Start.Reload
-		changed = w.reloadEnds
-		w.mu.Unlock()
-		switch {
-		case is.Asked == asked:
-		case is.Refused != "":
-			return errors.New(is.Refused)
-		default:
-			return nil
-		}
+	select {
+	case err := <-answer:
+		return err
+	case <-w.stop:
+		return errors.New("the NIC is ending")
+	case <-ctx.Done():
+		return fmt.Errorf("the reload continues, but takes long (vnic show nic shows its result): %w", ctx.Err())
 	}
 }
 
@@ -158,11 +160,19 @@ func (w *Worker) Reloaded() Reload {
 	return w.Start.Reload
 }
 
-// noteReload records the result of a reload, and wakes those who wait for it.
-func (w *Worker) noteReload(is Reload) {
+// noteReload records the result of a reload, and gives it to those whose requests it answers: all up to the last.
+func (w *Worker) noteReload(is Reload, last int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.Start.Reload = is
-	close(w.reloadEnds)
-	w.reloadEnds = make(chan struct{})
+	var err error
+	if is.Refused != "" {
+		err = errors.New(is.Refused)
+	}
+	for number, answer := range w.waiting {
+		if number <= last || !w.Numbers {
+			answer <- err
+			delete(w.waiting, number)
+		}
+	}
 }

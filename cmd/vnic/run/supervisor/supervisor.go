@@ -151,7 +151,7 @@ func Run(ctx context.Context, cfg Config) error {
 // stopped so that another one takes its place at once.
 func (s *Supervisor) watch(ctx context.Context, p *process, hup, usr <-chan os.Signal) (again bool) {
 	defer func() {
-		s.abandonReload()
+		s.endReload(p)
 		s.detach(p)
 		p.pulses.unmap()
 	}()
@@ -163,6 +163,14 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup, usr <-chan os.S
 	w, ticks := s.watchdogOf(p)
 	defer ticks.Stop()
 	for {
+		upgrade, replace := asked, p.replace
+		switch {
+		case s.reloading.text >= 0:
+			upgrade, replace = nil, nil // not before the worker has said which configuration the next one gets
+		case s.reloading.wanted && p.reloads.Load():
+			s.reload(p)
+			continue
+		}
 		select {
 		case now := <-ticks.C:
 			if w.findStuck(now) {
@@ -182,27 +190,25 @@ func (s *Supervisor) watch(ctx context.Context, p *process, hup, usr <-chan os.S
 			s.cfg.Notify("STOPPING=1")
 			s.stop(p)
 			return false
-		case <-asked:
+		case <-upgrade:
 			if s.replace(ctx, p) {
 				return true
 			}
 		case <-reload:
 			if p.reloads.Load() {
-				s.reload(p)
+				s.reloading.wanted = true
 			} else if s.replace(ctx, p) { // an older worker, which knows only upgrades
 				return true
 			}
-		case <-p.replace:
+		case <-replace:
 			s.cfg.Log.Info("replacing the worker at its own request", "worker", p.cmd.Process.Pid)
 			s.stop(p)
 			s.settle(p)
 			return true
 		case <-p.reload:
-			s.reload(p)
+			s.reloading.wanted = true
 		case m := <-p.reloaded:
-			if s.reloading.text >= 0 && m.Number == s.reloading.number {
-				s.reloaded(p, m.Name)
-			}
+			s.answered(p, m)
 		case <-s.reloading.late:
 			s.reloaded(p, fmt.Sprintf("the worker has not answered for %v", reloadLimit))
 		}

@@ -32,8 +32,9 @@ type Worker struct {
 	all       bool                     // all relays have sent their state
 	stop      chan struct{}            // closed when the worker has to end
 
-	apply      func(text *os.File) error // takes over another configuration
-	reloadEnds chan struct{}             // closed when a reload has ended, and replaced
+	apply    func(text *os.File) error // takes over another configuration
+	requests int                       // for reloads, so far
+	waiting  map[int]chan error        // by number of the request, for its answer; capacity 1
 }
 
 // Join receives everything that the supervisor sends to a new worker. It owns channelFD.
@@ -42,7 +43,7 @@ func Join(channelFD *os.File) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("supervisor: %w; vnic run starts its workers itself", err)
 	}
-	w := &Worker{ch: ch, Pulses: &Pulses{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, before: map[string]bool{}, dropping: map[string]chan struct{}{}, joined: map[string]chan struct{}{}, stop: make(chan struct{}), reloadEnds: make(chan struct{})}
+	w := &Worker{ch: ch, Pulses: &Pulses{}, given: map[string][]int{}, acceptors: map[string]*Acceptor{}, before: map[string]bool{}, dropping: map[string]chan struct{}{}, joined: map[string]chan struct{}{}, stop: make(chan struct{}), waiting: map[int]chan error{}}
 	if err := w.join(); err != nil {
 		for _, fds := range w.given {
 			closeAll(fds)
@@ -115,7 +116,7 @@ func (w *Worker) listen() {
 			continue
 		}
 		if m.Kind == kindReloaded && m.Reload != nil {
-			w.noteReload(*m.Reload)
+			w.noteReload(*m.Reload, m.Number)
 		}
 		if m.Kind == kindStream && len(fds) == 1 {
 			w.Acceptor(m.Name).put(fds[0])
