@@ -1,13 +1,17 @@
 package guest
 
 import (
+	"bytes"
 	"errors"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/falcon-vnic/vnic/device/inbox"
 	"github.com/falcon-vnic/vnic/falcon"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 	"github.com/falcon-vnic/vnic/queues"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
@@ -159,9 +163,56 @@ func (*leftShard) Do(f func(falcon.Time)) error {
 	return nil
 }
 
+func (*leftShard) Inbox() *inbox.Box { return new(inbox.Box) }
+func (*leftShard) Guests() *Set      { return NewSet(SetConfig{}) }
+
 func (s *leftShard) Attach(*Binding, uint32) (*Device, abi.Status, string) {
 	if time.Now().Before(s.until) {
 		return nil, abi.StatusBusy, "another driver has it"
 	}
-	return new(Device), abi.StatusOK, ""
+	return &Device{Function: new(pfvf.Function)}, abi.StatusOK, ""
+}
+
+// ownShard is a NIC of one shard.
+type ownShard struct{ leftShard }
+
+func (s *ownShard) Find(number uint32, _ string, _ queues.Identity) (Shard, uint32) {
+	return &s.leftShard, number
+}
+func (*ownShard) SetMemory(*Session, uint64) {}
+
+// piped is a session over a stream whose guest shows no memory.
+type piped struct{ net.Conn }
+
+func (piped) Identity() queues.Identity         { return queues.Identity{} }
+func (piped) Watch(func(queues.Regions)) func() { return func() {} }
+
+// TestAChannelEndsThoughItsGuestDoesNotRead checks that channels end although a guest has sent more
+// requests than may wait for it, and reads no answer.
+func TestAChannelEndsThoughItsGuestDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		s := &Sessions{HelloTimeout: HelloTimeout}
+		c := NewStream(piped{near}, StreamConfig{NIC: new(ownShard), Sessions: s, Log: func(string, ...any) {}})
+		s.Start(c, Key{}, 1, c.Serve)
+		say := func(b []byte) {
+			t.Helper()
+			if _, err := far.Write(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		say(abi.AppendStruct(nil, 1, &abi.Hello{Major: abi.VersionMajor}))
+		if _, _, err := abi.ReadMessage(far, make([]byte, abi.MaxMessage)); err != nil {
+			t.Fatal(err)
+		}
+		// The writer takes one set of answers, and waits with it. Another set may wait for the writer.
+		say(bytes.Repeat(abi.AppendStruct(nil, 1, &abi.Heartbeat{}), 2*maxReplies+1))
+		synctest.Wait()
+		start := time.Now()
+		s.CloseAll()
+		if took := time.Since(start); took != finalTimeout {
+			t.Errorf("it took %v", took)
+		}
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,7 +28,6 @@ type Stream struct {
 	in      *bufio.Reader // reads from conn
 	cfg     StreamConfig
 	session *Session
-	ended   atomic.Bool // End was called, maybe before the hello is answered
 }
 
 // StreamConfig holds what a Stream needs to know of the device.
@@ -61,11 +59,11 @@ func (s *Stream) Expect(d time.Duration) { _ = s.conn.SetDeadline(time.Now().Add
 // Drop implements Served.
 func (s *Stream) Drop() { _ = s.conn.SetDeadline(longAgo) }
 
-// End implements Channel and Served: it ends the reader. It does so in another goroutine, because
-// the shard's thread calls End and the stream has locks that are held while the guest's memory is
-// copied.
+// End implements Channel and Served: it ends the reader, also one that waits because the guest does
+// not read its answers. It sets the deadline in another goroutine, because the shard's thread calls
+// End and the stream has locks that are held while the guest's memory is copied.
 func (s *Stream) End() {
-	s.ended.Store(true)
+	s.refuse()
 	go func() { _ = s.conn.SetReadDeadline(longAgo) }()
 }
 
@@ -185,7 +183,7 @@ func (s *Stream) hello() error {
 	}
 	if err == nil {
 		_ = s.conn.SetDeadline(time.Time{})
-		if s.ended.Load() { // a driver may break the rules as soon as it has the answer
+		if s.refuses() { // a driver may break the rules as soon as it has the answer
 			_ = s.conn.SetReadDeadline(longAgo)
 		}
 	}
@@ -207,6 +205,7 @@ type outbox struct {
 	waiting int    // requests read from the stream and not yet answered on it
 	final   []byte // encoded last message; the writer closes after it
 	closed  bool
+	refused bool    // no more requests are taken: End was called, maybe before the hello is answered
 	writing bool    // the writer is busy writing, or has not started
 	direct  *direct // writes completion events without the writer; may be nil
 	event   []byte  // for direct
@@ -292,15 +291,29 @@ func (o *outbox) sendNow() bool {
 }
 
 // reserve is called by the reader before it passes a request on. It waits while too many are
-// unanswered, and returns false once the outbox is closed.
+// unanswered, and returns false once the outbox refuses requests or is closed.
 func (o *outbox) reserve() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.waiting >= maxReplies && !o.closed {
+	for o.waiting >= maxReplies && !o.refused && !o.closed {
 		o.change.Wait()
 	}
 	o.waiting++
-	return !o.closed
+	return !o.refused && !o.closed
+}
+
+// refuse makes reserve return false from now on.
+func (o *outbox) refuse() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refused = true
+	o.change.Broadcast()
+}
+
+func (o *outbox) refuses() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.refused
 }
 
 // answer answers a reserved request that does not go to the shard.
