@@ -464,6 +464,7 @@ func (b *portBook) tell(p *peer) {
 		return
 	}
 	p.told = len(msg.Ports) > 0
+	p.wasTold = p.wasTold || p.told
 	b.out.send(p, Encode(&msg))
 }
 

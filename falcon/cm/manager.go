@@ -313,7 +313,8 @@ func (m *Manager) PeerUp(now Time, id PeerID) {
 		return
 	}
 	m.PeerDown(now, id)
-	p.up, p.told, p.speaks = true, false, 0
+	p.up, p.speaks = true, 0
+	p.told = p.wasTold // it may still have them, whatever was sent on the last link
 	m.dir.tell(p)
 	m.ports.tell(p)
 }

@@ -23,7 +23,8 @@ type peer struct {
 		functions []Endpoint
 		ports     []PortAddress
 	}
-	told    bool // ports of ours were announced to it
+	told    bool // ports of ours were announced to it, and not withdrawn on this link
+	wasTold bool // ports of ours were ever announced to it
 	refused struct{ functions, ports Refused }
 
 	keys   map[Use]SA     // the newest SAs that the peer gave us to seal with

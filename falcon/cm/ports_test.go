@@ -206,3 +206,42 @@ func TestAPeerThatWasToldOfNoPortsIsNotToldThatThereAreNone(t *testing.T) {
 		}
 	}
 }
+
+// TestPortsThatGoWhileALinkIsDownAreWithdrawn: a peer that was told of ports hears that there are
+// none at the beginning of each link, as a link may break before it hears.
+func TestPortsThatGoWhileALinkIsDownAreWithdrawn(t *testing.T) {
+	m := portWorld(t)
+	said := func() (list []*PORTS) {
+		t.Helper()
+		for _, o := range outputs(m) {
+			if o.Kind != OutSend || o.Peer != 2 || MessageType(o.Msg[1]) != TypePORTS {
+				continue
+			}
+			p, err := Parse[PORTS](o.Msg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, &p)
+		}
+		return list
+	}
+	if err := m.SetPorts([]PortAddress{{8, addr1, 0x010001, 1432}}); err != nil { // of a tenant of peer 2 only
+		t.Fatal(err)
+	}
+	if got := said(); len(got) != 1 || len(got[0].Ports) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	m.PeerDown(0, 2)
+	if err := m.SetPorts(nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		m.PeerUp(0, 2)
+		if got := said(); len(got) != 1 || len(got[0].Ports) != 0 {
+			t.Errorf("a new link begins with %+v", got)
+		}
+	}
+	if m.PeerUp(0, 3); len(outputs(m)) != 1 {
+		t.Error("a peer that was told of no ports is told that there are none")
+	}
+}
