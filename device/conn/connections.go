@@ -89,6 +89,7 @@ type connection struct {
 	inError bool      // not yet accepted: the peer's requests complete in error
 	wired   bool      // asked for by a NIC, not by a driver
 	link    *rof.Link // if wired: the link whose datagrams it carries
+	over    bool      // its queue pair has ended: it is disconnected, and not opened any more
 }
 
 // wiring is a queue pair in RTR or a later state that has no connection yet.
@@ -193,6 +194,7 @@ func (a *attempt) begun(is *Answer, c *connection) {
 	}
 	f.conns[is.ID] = c
 	if !wanted {
+		c.over = true
 		f.tell(Request{Kind: Disconnect, ID: is.ID})
 		return
 	}
@@ -298,9 +300,10 @@ func (f *Connections) EndQP(now falcon.Time, qpn uint32) {
 	}
 }
 
-// end closes a connection at once and then tells the connection manager. It may have ended by
-// itself.
+// end closes a connection at once and then tells the connection manager, whose decision to open it
+// may be on its way. It may have ended by itself.
 func (f *Connections) end(now falcon.Time, id uint32) {
+	f.conns[id].over = true
 	f.connector.cfg.Table.Close(now, id, cm.ReasonLocal)
 	f.tell(Request{Kind: Disconnect, ID: id})
 }

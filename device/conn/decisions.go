@@ -142,7 +142,7 @@ func (f *Connections) open(now falcon.Time, d *Decision) {
 func (f *Connections) tryOpen(now falcon.Time, d *Decision) error {
 	p := d.Params
 	c := f.conns[p.ID]
-	if c == nil {
+	if c == nil || c.over {
 		return fmt.Errorf("it was given up")
 	}
 	o := &Opening{Params: p, Owner: &f.Owner, Underlay: d.Underlay, Receiving: d.Keys}

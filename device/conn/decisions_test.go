@@ -90,3 +90,66 @@ func TestADecisionEndsNoNIC(t *testing.T) {
 	bad.Peer = cm.Self
 	f.connector.Decide(3, bad)
 }
+
+// TestAConnectionIsNotOpenedAfterItsQueuePairHasEnded: when a driver resets a queue pair while its
+// connection is made, the queue pair does not get that connection, also if it is in INIT again when
+// the connection manager's decision to open it comes.
+func TestAConnectionIsNotOpenedAfterItsQueuePairHasEnded(t *testing.T) {
+	const id = 5
+	disconnect := fmt.Sprint("disconnect ", id)
+	for _, x := range []struct {
+		name          string
+		before, after bool // the answer; the reset comes then
+		want          []string
+	}{
+		{"no reset", false, false, []string{"connect"}},
+		{"before the answer", true, false, []string{"connect", disconnect, disconnect}},
+		{"after the answer", false, true, []string{"connect", disconnect, disconnect}},
+	} {
+		s, a, f := newFunction(t, true)
+		domain, st := f.verbs.OpenXRCD()
+		if st != abi.StatusOK {
+			t.Fatal(st)
+		}
+		qpn, st := f.verbs.CreateQP(&abi.CreateQP{Type: abi.QPTypeXRCRecv, XRCDN: domain})
+		if st != abi.StatusOK {
+			t.Fatal(st)
+		}
+		become := func(states ...abi.QPState) {
+			for _, to := range states {
+				if st := f.verbs.ModifyQP(1, &abi.ModifyQP{QPN: qpn, Mask: abi.QPAttrState, State: to}); st != abi.StatusOK {
+					t.Fatal(st)
+				}
+			}
+		}
+		reset := func() {
+			become(abi.QPStateReset)
+			f.EndQP(1, qpn)
+			become(abi.QPStateInit)
+		}
+		become(abi.QPStateInit)
+		if _, st := f.Commands(1, a.later).CMConnect(&abi.CMConnect{QPN: qpn, Service: 100}); st != abi.StatusPending {
+			t.Fatal(st)
+		}
+		if x.before {
+			reset()
+		}
+		a.answer(f, id, nil)
+		if x.after {
+			reset()
+		}
+		cid, err := s.cids.Alloc(f.number())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.connector.Decide(2, decision(f, &cm.Output{Kind: cm.OutOpen, ID: id, Function: f.number(), Params: &cm.Params{
+			ID: id, Function: f.number(), QPN: qpn, LocalCID: cid, RemoteCID: cid, MTU: 1024 + headers, Ordered: true,
+		}}))
+		if got := a.take(); !slices.Equal(got, x.want) {
+			t.Errorf("%s: asked %v, want %v", x.name, got, x.want)
+		}
+		if is := f.verbs.QP(qpn).Connected(); is == (x.before || x.after) {
+			t.Errorf("%s: connected %v", x.name, is)
+		}
+	}
+}
