@@ -333,9 +333,7 @@ func (st *stream) opened() (ev Event, ok bool) {
 	c := st.conn
 	c.Local, c.Peer, c.MSS = netip.AddrPortFrom(st.f.addr, st.flow.local), st.flow.peer, st.f.mssTo(st.flow)
 	st.open = true
-	if st.limit != nil {
-		st.limit.Stop()
-	}
+	st.stopLimit()
 	if ev = st.event(Connected); st.called != 0 {
 		ev.Kind, ev.Port = Incoming, st.called
 	}
@@ -416,6 +414,14 @@ func (st *stream) reason() string {
 func (st *stream) finish(last EventKind, why string) {
 	if st.last == 0 {
 		st.last, st.why = last, why
+		st.stopLimit()
 		st.s.again(st)
+	}
+}
+
+// stopLimit stops the timer of a call, which holds the stream.
+func (st *stream) stopLimit() {
+	if st.limit != nil {
+		st.limit.Stop()
 	}
 }

@@ -810,3 +810,26 @@ func BenchmarkStream(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N*len(part))*8/b.Elapsed().Seconds()/1e9, "tcp/stream_gbps")
 }
+
+// TestNothingWaitsForACallThatEnded: when a call ends before it is answered, no timer of it is left,
+// which would hold the memory of the connection.
+func TestNothingWaitsForACallThatEnded(t *testing.T) {
+	for name, end := range map[string]func(*end){"reset": func(e *end) { e.Reset() }, "closed": func(e *end) { e.Close() }} {
+		w := newWorld(t, 1, false, tcp.Limits{})
+		w.turn()
+		s := w.sides[0]
+		before := s.Deadline()
+		e := w.call(netip.AddrPortFrom(addresses[false][1], 5000))
+		s.Next() // begins the call
+		if s.Deadline() == before {
+			t.Fatal("nothing waits for an answer")
+		}
+		end(e)
+		for ev, ok := s.Next(); ok; ev, ok = s.Next() {
+			w.happened(s, ev)
+		}
+		if after := s.Deadline(); after != before || !e.over || s.Stats().Conns != 0 {
+			t.Errorf("%s: over %v, the next timer is at %d, and was at %d before; %d connections", name, e.over, after, before, s.Stats().Conns)
+		}
+	}
+}
