@@ -114,7 +114,7 @@ func (f *fleet) announce(ctx context.Context) {
 	failed := f.failed
 	f.mu.Unlock()
 	is := f.links.identity()
-	f.client.Record(directory.Host{
+	f.client.Record(ctx, directory.Host{
 		Instance: f.id, Underlay: place(&f.cfg.Uplink).String(), CM: f.cfg.CM.Listen.String(), Version: Version, Functions: offered,
 		Authority: is.Authority(), Authorities: is.Authorities(), Problems: failed,
 	})

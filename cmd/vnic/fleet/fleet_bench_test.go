@@ -200,7 +200,7 @@ func BenchmarkFleetWatch(b *testing.B) {
 	done.Go(func() { _ = c.Run(ctx) })
 	defer done.Wait()
 	defer cancel()
-	c.Record(directory.Host{Instance: "x", Underlay: "10.9.255.1:1000", CM: "10.9.255.1:7471", Functions: []directory.Function{}})
+	c.Record(ctx, directory.Host{Instance: "x", Underlay: "10.9.255.1:1000", CM: "10.9.255.1:7471", Functions: []directory.Function{}})
 	vnictest.Eventually(b, "the fleet", func() error {
 		seen := 0
 		c.Look(ctx, func(v *directory.View) { seen = len(v.Names()) })

@@ -77,12 +77,12 @@ func (c *Client) Status() Status {
 	return st
 }
 
-// Record sets what the host says of itself.
-func (c *Client) Record(h directory.Host) {
-	c.post(context.Background(), func(vtime.Time) []directory.Ask { c.session.Record(h); return nil })
+// Record sets what the host says of itself. It waits for Run until ctx is done.
+func (c *Client) Record(ctx context.Context, h directory.Host) {
+	c.post(ctx, func(vtime.Time) []directory.Ask { c.session.Record(h); return nil })
 }
 
-// Look calls f with the view, on Run's goroutine. It does nothing when Run has ended.
+// Look calls f with the view, on Run's goroutine. It waits for that until ctx is done.
 func (c *Client) Look(ctx context.Context, f func(v *directory.View)) {
 	done := make(chan struct{})
 	c.post(ctx, func(vtime.Time) []directory.Ask { defer close(done); f(c.session.View); return nil })

@@ -143,7 +143,7 @@ func (w *world) add(name, instance string) *nic {
 	})
 	w.t.Cleanup(n.end)
 	if instance != "" {
-		n.Record(n.record)
+		n.Record(ctx, n.record)
 	}
 	return n
 }
@@ -189,7 +189,7 @@ func TestAHostIsInEtcdAsLongAsItRuns(t *testing.T) {
 		t.Errorf("%+v, %d changes", a.Status(), w.etcd.Revision()-revision)
 	}
 	b.record.Version = "another"
-	b.Record(b.record)
+	b.Record(t.Context(), b.record)
 	w.until("the record changes", func() bool { return b.settled("h1", "h2") })
 	b.end()
 	if has := w.etcd.Get(b.key()); has != "" {
@@ -387,4 +387,17 @@ func TestAnEndpointIsRefusedAtOnce(t *testing.T) {
 			t.Errorf("%s: a key is written", e)
 		}
 	}
+}
+
+// TestNobodyWaitsForAClientThatHasEnded: what is said to a client, or asked of it, when it has ended waits
+// for nobody, even if as much waits already as can.
+func TestNobodyWaitsForAClientThatHasEnded(t *testing.T) {
+	c := New(Config{Prefix: prefix, Name: "h1"})
+	for range cap(c.answers) {
+		c.answers <- func(vtime.Time) []directory.Ask { return nil }
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.Record(ctx, directory.Host{})
+	c.Look(ctx, func(*directory.View) { t.Error("it looks") })
 }
