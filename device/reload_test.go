@@ -150,6 +150,27 @@ func TestPeersAreCountedAsTheyAre(t *testing.T) {
 	}
 }
 
+// TestAReloadedIdentityIsTheOneThatCounts: the NIC that had a peer's name is refused as soon as the file
+// names another identity, and let in again when it names its own.
+func TestAReloadedIdentityIsTheOneThatCounts(t *testing.T) {
+	w := newWorld(t)
+	n := w.nics[0]
+	identify := func(as string) {
+		t.Helper()
+		must(t, n.Reconfigure(w.edited(0, func(c *config.Config) { c.Peers[0].Identity = as })))
+	}
+	identify("vnic://elsewhere/host/2")
+	w.until("the other NIC is refused", func() bool {
+		v, err := n.NIC(t.Context())
+		must(t, err)
+		return !v.Peers[0].Up && strings.Contains(v.Peers[0].Note, "want vnic://elsewhere/host/2")
+	})
+	for _, own := range []string{"vnic://test/host/2", ""} {
+		identify(own)
+		w.waitPeers()
+	}
+}
+
 // TestServersAndImpairmentsChangeByAReload: the page of metrics moves to another address or goes, and
 // the uplink does to packets what the file says now.
 func TestServersAndImpairmentsChangeByAReload(t *testing.T) {

@@ -267,20 +267,17 @@ func (k *Core) Run(clock func() int64, links Links) {
 
 // pass gives the links what a Step has for them.
 func (o *CoreOutput) pass(links Links) {
-	for _, c := range o.Links {
-		if !c.Gone {
-			links.Set(c.Peer)
-		}
-	}
 	for _, peer := range o.Ends {
 		links.End(peer, errFault)
 	}
 	for _, m := range o.Messages {
 		links.Send(m.Peer, m.Data)
 	}
-	for _, c := range o.Links {
+	for _, c := range o.Links { // in order: a peer that is new may have the name of one that is gone
 		if c.Gone {
 			links.Remove(c.ID)
+		} else {
+			links.Set(c.Peer)
 		}
 	}
 	clear(o.Messages)

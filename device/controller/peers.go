@@ -86,7 +86,8 @@ func (p *Peers) Add(now vtime.Time, c config.Peer) error {
 	return p.Set(now, append(slices.Clone(p.list), c))
 }
 
-// Change changes a peer, by its name. Its connections go on, as far as they are still allowed.
+// Change changes a peer, by its name. Its connections go on, as far as they are still allowed, unless it
+// has another identity.
 func (p *Peers) Change(now vtime.Time, c config.Peer) error {
 	c.Complete()
 	i := slices.IndexFunc(p.list, func(o config.Peer) bool { return o.Name == c.Name })
@@ -185,7 +186,8 @@ func edit(to *config.Peer, c *control.PeerChange) (err error) {
 }
 
 // Set replaces the list of peers: it removes those that are not in it, changes those that differ and
-// adds those that are new. If the list is not good, nothing changes.
+// adds those that are new. A peer with another identity is another NIC: the old one is removed, and the
+// new one added. If the list is not good, nothing changes.
 func (p *Peers) Set(now vtime.Time, list []config.Peer) error {
 	list = slices.Clone(list)
 	for i := range list {
@@ -212,7 +214,8 @@ func (p *Peers) set(now vtime.Time, list []config.Peer) {
 	k.Manager.Run(now) // what was decided for the peers as they were
 	stay := map[string]bool{}
 	for i := range list {
-		stay[list[i].Name] = true
+		was := p.byName[list[i].Name]
+		stay[list[i].Name] = was == nil || was.Is.Identity == list[i].Identity
 	}
 	for _, name := range p.names() {
 		if !stay[name] {

@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,6 +115,42 @@ func TestABadChangeOfPeersChangesNothing(t *testing.T) {
 		t.Errorf("something changed: %q, %d peers", got, n.Peers.Len())
 	}
 }
+
+// TestAPeerWithAnotherIdentityIsAnotherNIC: the link, keys and connections of the one that had the name
+// end, and then the other one gets a link.
+func TestAPeerWithAnotherIdentityIsAnotherNIC(t *testing.T) {
+	n, change := changer(t)
+	old := n.id(2)
+	for _, identity := range []string{"vnic://elsewhere/host/2", ""} {
+		n.told()
+		if err := change(control.PeerChange{Action: "set", Name: "2", Identity: &identity}); err != nil {
+			t.Fatal(err)
+		}
+		n.Step(n.now, &n.out)
+		id, l := n.id(2), n.out.Links
+		if len(l) != 2 || !l[0].Gone || l[0].ID != old || l[1].Gone || l[1].ID != id || id == old || l[1].Is.Identity != identity {
+			t.Errorf("identity %q: links %+v", identity, l)
+		}
+		var did ordered
+		n.out.pass(&did)
+		if want := []string{fmt.Sprint("remove ", old), fmt.Sprint("set ", id)}; !slices.Equal(did.list, want) {
+			t.Errorf("identity %q: the links were told %v, want %v", identity, did.list, want)
+		}
+		if got := n.told(); !strings.Contains(got[0], "no peer 2, peer 2 at ") {
+			t.Errorf("identity %q: shards are told %q", identity, got)
+		}
+		old = id
+	}
+}
+
+// ordered is links that record in which order they are told.
+type ordered struct {
+	notes
+	list []string
+}
+
+func (o *ordered) Set(p *Peer)         { o.list = append(o.list, fmt.Sprint("set ", p.ID)) }
+func (o *ordered) Remove(id cm.PeerID) { o.list = append(o.list, fmt.Sprint("remove ", id)) }
 
 // TestIDsOfPeersGoAround: an ID is not given again before all others were.
 func TestIDsOfPeersGoAround(t *testing.T) {
