@@ -61,8 +61,8 @@ type Supervisor struct {
 
 // API answers the requests of operators. It implements control.Provider.
 type API struct {
-	c     Config
-	peers sync.Mutex // one change of peers at a time: a reload has several steps
+	c       Config
+	changes sync.Mutex // one change of functions or peers at a time: it has several steps, the last of which remembers it
 }
 
 // NewAPI returns an API. The shards of c may start later.

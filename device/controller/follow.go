@@ -20,8 +20,8 @@ import (
 
 // Follow makes the peers of a directory those of a list. It returns why some were left out, by name.
 func (a *API) Follow(list []config.Peer) (left map[string]error, err error) {
-	a.peers.Lock()
-	defer a.peers.Unlock()
+	a.changes.Lock()
+	defer a.changes.Unlock()
 	if err := a.c.Links.Open(); err != nil {
 		return nil, err
 	}

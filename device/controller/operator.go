@@ -24,6 +24,8 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 	if err != nil {
 		return v, control.BadRequest{Err: err}
 	}
+	a.changes.Lock()
+	defer a.changes.Unlock()
 	core := a.c.Core
 	var port *config.Port // as it was before the change
 	err = core.ask(func(then func(error)) {
@@ -66,8 +68,8 @@ func (a *API) ChangeFunction(_ context.Context, c control.FunctionChange) (v con
 
 // ChangePeer carries out `vnic peer add`, set and remove.
 func (a *API) ChangePeer(ctx context.Context, c control.PeerChange) (list []control.Peer, err error) {
-	a.peers.Lock()
-	defer a.peers.Unlock()
+	a.changes.Lock()
+	defer a.changes.Unlock()
 	if c.Action == "add" {
 		if err = a.c.Links.Open(); err != nil {
 			return nil, control.BadRequest{Err: err}

@@ -6,11 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/control"
 	"github.com/falcon-vnic/vnic/device/fault"
+	"github.com/falcon-vnic/vnic/device/settings"
+	"github.com/falcon-vnic/vnic/internal/vtime"
+	pfvf "github.com/falcon-vnic/vnic/pf_vf"
 )
 
 // TestFaultsOfAllShardsAreListed checks that the faults of all shards are listed by function, and
@@ -49,6 +54,63 @@ func TestFaultsOfAllShardsAreListed(t *testing.T) {
 	a.stopped = true
 	if _, err := api.InjectFault(t.Context(), change); !errors.Is(err, errStopped) {
 		t.Error(err)
+	}
+}
+
+// unhurried is a shard that is slow to answer the first time.
+type unhurried struct {
+	told
+	waited atomic.Bool
+	wait   func()
+}
+
+func (v *unhurried) Ask(ask func(View, vtime.Time)) error {
+	if !v.waited.Swap(true) {
+		v.wait()
+	}
+	return v.told.Ask(ask)
+}
+
+// nothing is a Fitter and a store for functions' settings that does nothing but keep them.
+type nothing struct{ kept []byte }
+
+func (*nothing) Fit() map[pfvf.ID]error  { return nil }
+func (n *nothing) Load() ([]byte, error) { return n.kept, nil }
+func (n *nothing) Store(b []byte) error  { n.kept = b; return nil }
+
+// TestWhatIsRememberedIsWhatWasAppliedLast checks that the next NIC gets the last of two settings that
+// operators gave at a time, also when the first operation is slow to end.
+func TestWhatIsRememberedIsWhatWasAppliedLast(t *testing.T) {
+	n, kept := newNIC(t), new(nothing)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n.Run(func() int64 { return n.now }, notes{})
+	}()
+	defer func() { n.Halt(); <-done }()
+	var api *API
+	weigh := func(weight string) {
+		if _, err := api.ChangeFunction(t.Context(), control.FunctionChange{Function: "pf0.vf1", Set: map[string]string{"weight": weight}}); err != nil {
+			t.Error(err)
+		}
+	}
+	second := make(chan struct{})
+	shard := &unhurried{wait: func() {
+		go func() {
+			defer close(second)
+			weigh("2")
+		}()
+		select { // it ends before the first operation only if it need not wait for that
+		case <-second:
+		case <-time.After(200 * time.Millisecond):
+		}
+	}}
+	api = NewAPI(Config{Host: 1, Core: n.Core, Shards: Shards{All: []Viewer{shard}}, Settings: settings.NewMemory(kept), Fitter: kept})
+	weigh("1")
+	<-second
+	is := n.Functions.Settings(vf(1)).Weight
+	if is != 2 || !strings.Contains(string(kept.kept), `"weight":"2"`) {
+		t.Errorf("the weight is %d, remembered is %s", is, kept.kept)
 	}
 }
 

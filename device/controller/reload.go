@@ -246,8 +246,8 @@ func (a *API) Apply(r *Reload) (changed []string, err error) {
 		}
 		return nil, fmt.Errorf("these take effect %s: %s", how, strings.Join(r.Fixed, ", "))
 	}
-	a.peers.Lock()
-	defer a.peers.Unlock()
+	a.changes.Lock()
+	defer a.changes.Unlock()
 	core := a.c.Core
 	var p *planned
 	if stopped := core.Do(func(vtime.Time) { p, err = core.plan(r) }); stopped != nil || err != nil {
