@@ -356,17 +356,26 @@ func (m *cm) request(d *Device, e *abi.AsyncEvent) {
 		Service: e.Service, GID: e.SrcGID, QPN: e.PeerQPN, Private: append([]byte(nil), e.Priv[:e.PrivLen]...),
 		dev: d, admin: d.admin.Load(), id: e.Number,
 	}
-	m.mu.Lock()
-	l := m.listeners[e.Service]
-	m.mu.Unlock()
-	if l != nil {
-		select {
-		case l.requests <- r:
-			return
-		default:
-		}
+	if !m.pass(r) {
+		r.refuse()
 	}
-	r.refuse()
+}
+
+// pass queues a request at its listener, if there is one and it has room. It does so under mu, so
+// that Close of the listener finds every request that was queued.
+func (m *cm) pass(r *ConnectRequest) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.listeners[r.Service]
+	if l == nil {
+		return false
+	}
+	select {
+	case l.requests <- r:
+		return true
+	default:
+		return false
+	}
 }
 
 // refuse rejects a request as if nobody listened. If the admin queue is full, the peer runs into its own timeout.

@@ -3,6 +3,7 @@ package guestlib
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -268,6 +269,31 @@ func TestAListenerThatEndsRejectsWhatNobodyAccepted(t *testing.T) {
 	}
 	if err := <-said; !errors.Is(err, ErrRefused) {
 		t.Errorf("the caller is told %v", err)
+	}
+}
+
+// TestNoRequestStaysWithAListenerThatEnds: a request that comes while the listener closes is
+// rejected, too. The device is closed, so that closing a listener takes no time.
+func TestNoRequestStaysWithAListenerThatEnds(t *testing.T) {
+	_, url := startNIC(t, nil)
+	d := openDevice(t, url)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 5000 {
+		l := &Listener{dev: d, admin: d.admin.Load(), service: 1, requests: make(chan *ConnectRequest, listenBacklog), closed: make(chan struct{})}
+		d.cm.listeners[1] = l
+		var requests sync.WaitGroup
+		for range 4 {
+			requests.Go(func() { d.cm.request(d, &abi.AsyncEvent{Service: 1}) })
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		requests.Wait()
+		if n := len(l.requests); n > 0 {
+			t.Fatalf("%d requests get no answer", n)
+		}
 	}
 }
 
