@@ -34,6 +34,7 @@ func (s *Session) message(h abi.MsgHeader, body []byte) error {
 		r := s.hello(&m)
 		s.Out.Send(h.Tag, &r)
 		if r.Status != abi.StatusOK && !s.srv.has("open after refusal") {
+			s.Out.Fail(r.Status, "hello for another function or version")
 			return errRefused
 		}
 	case abi.MsgRegRead:
