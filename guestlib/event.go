@@ -84,7 +84,11 @@ func (d *Device) handle(h abi.MsgHeader, body []byte) error {
 		if err := abi.Decode(body, &e); err != nil {
 			return protocolError("%v", err)
 		}
-		return lost(&StatusError{Op: "attachment", Status: e.Code, Reason: abi.Text(e.Reason[:])})
+		why := &StatusError{Op: "attachment", Status: e.Code, Reason: abi.Text(e.Reason[:])}
+		if d.survivor.lost.Load() != nil { // the new stream was refused: the device may accept a later one
+			return needsReset("%w", why)
+		}
+		return lost(why)
 	}
 	return nil // unknown: from a later minor version
 }

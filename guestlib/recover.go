@@ -22,7 +22,7 @@ type survivor struct {
 
 	lost  atomic.Pointer[error] // why the device was lost; nil while it works
 	mu    sync.Mutex
-	again chan struct{} // closed and replaced when the device works again
+	again chan struct{} // closed and replaced after each attempt to dial again
 }
 
 func (v *survivor) init() {
@@ -32,8 +32,15 @@ func (v *survivor) init() {
 
 func (v *survivor) ended() bool { return v.ctx.Err() != nil }
 
-// alive wakes the callers of Await.
-func (v *survivor) alive() {
+// next returns a channel that is closed after the next attempt to dial again.
+func (v *survivor) next() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.again
+}
+
+// tried wakes those who wait for an attempt to dial again: the callers of Await, and survive.
+func (v *survivor) tried() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	close(v.again)
@@ -46,9 +53,11 @@ const (
 	lastPause  = time.Second
 )
 
-// survive recovers the device each time it is lost, until it is closed or breaks the protocol.
+// survive recovers the device each time it is lost, until it is closed. After a loss that is final
+// it waits for a Reset.
 func (d *Device) survive() {
 	for {
+		again := d.survivor.next() // before the stream, which an attempt replaces first
 		s := d.stream.Load()
 		select {
 		case <-s.done:
@@ -57,17 +66,22 @@ func (d *Device) survive() {
 		}
 		err := s.failure()
 		if !errors.Is(err, ErrNeedsReset) {
-			return
+			select {
+			case <-again:
+			case <-d.survivor.ctx.Done():
+				return
+			}
+			continue
 		}
 		d.events.emit(Event{Type: abi.EventFunctionState, Status: uint32(abi.StateReset), Reason: err.Error()})
 		for pause := firstPause; d.revive() != nil; pause = min(2*pause, lastPause) {
-			if !errors.Is(d.stream.Load().failure(), ErrNeedsReset) {
-				return
-			}
 			select {
 			case <-time.After(pause):
 			case <-d.survivor.ctx.Done():
 				return
+			}
+			if !errors.Is(d.stream.Load().failure(), ErrNeedsReset) {
+				break // the loss is final, or Reset was faster
 			}
 		}
 	}
@@ -80,9 +94,7 @@ func (d *Device) survive() {
 // is stopped but the device is not lost, the program must call Reset.
 func (d *Device) Await(ctx context.Context) error {
 	for {
-		d.survivor.mu.Lock()
-		again := d.survivor.again // before the check of Err
-		d.survivor.mu.Unlock()
+		again := d.survivor.next() // before the check of Err
 		err := d.Err()
 		if err == nil || !errors.Is(err, ErrNeedsReset) || d.opts.NoRecovery {
 			return err
@@ -110,6 +122,7 @@ func (d *Device) revive() error {
 // redial dials again and begins a new life of a device whose stream was lost. The caller holds
 // resetting.
 func (d *Device) redial(ctx context.Context) error {
+	defer d.survivor.tried()
 	ctx, cancel := context.WithTimeout(ctx, d.opts.CommandTimeout)
 	defer cancel()
 	defer context.AfterFunc(d.survivor.ctx, cancel)()
@@ -140,7 +153,6 @@ func (d *Device) redial(ctx context.Context) error {
 	d.memoryInUse = false // after the reset the device accesses no earlier memory any more (DEV-303)
 	d.pool.Release()
 	d.survivor.lost.Store(nil)
-	d.survivor.alive()
 	return nil
 }
 
@@ -189,6 +201,5 @@ func (d *Device) Reset(ctx context.Context) error {
 	if err := d.enable(ctx); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
-	d.survivor.alive()
 	return nil
 }

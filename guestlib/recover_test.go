@@ -16,7 +16,13 @@ import (
 func restart(t *testing.T, nic *fakedev.Server, url string) *fakedev.Server {
 	t.Helper()
 	nic.Close()
-	next, err := fakedev.Listen(strings.TrimPrefix(url, "unix://"), nil)
+	return replace(t, url, nil)
+}
+
+// replace starts a NIC in the place of one that has ended.
+func replace(t *testing.T, url string, setup func(*fakedev.Server)) *fakedev.Server {
+	t.Helper()
+	next, err := fakedev.Listen(strings.TrimPrefix(url, "unix://"), setup)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,6 +249,67 @@ func TestBrokenDeviceStaysLost(t *testing.T) {
 	nic.Session(0).Out.Raw(abi.AppendMessage(nil, abi.MsgAsyncEvent, 0, []byte{1}))
 	<-d.Done()
 	if err := d.Await(testContext(t)); !errors.Is(err, ErrProtocol) || errors.Is(err, ErrNeedsReset) {
+		t.Error(err)
+	}
+}
+
+// TestARefusedDeviceTriesAgain: the NIC may refuse a lost device for a moment, as while its function
+// is another driver's.
+func TestARefusedDeviceTriesAgain(t *testing.T) {
+	nic, url := startNIC(t, nil)
+	d := openDevice(t, url)
+	nic.Close()
+	<-d.Done()
+	var hellos atomic.Int32
+	replace(t, url, func(s *fakedev.Server) {
+		s.Message = func(_ *fakedev.Session, h abi.MsgHeader, body []byte) bool {
+			if h.Type == abi.MsgHello && hellos.Add(1) <= 3 {
+				var m abi.Hello
+				m.Unmarshal(body)
+				m.Function = 99
+				m.Marshal(body)
+			}
+			return true
+		}
+	})
+	if err := d.Await(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	if n := hellos.Load(); n != 4 {
+		t.Errorf("%d hellos", n)
+	}
+}
+
+// TestAwaitReturnsWhenTheLossBecomesFinal: a NIC that breaks the protocol while the device recovers
+// ends the recovery, and with it Await. After a Reset the device recovers by itself again.
+func TestAwaitReturnsWhenTheLossBecomesFinal(t *testing.T) {
+	nic, url := startNIC(t, nil)
+	ctx := testContext(t)
+	d := openDevice(t, url)
+	nic.Close()
+	<-d.Done()
+	waits := make(chan error)
+	go func() { waits <- d.Await(ctx) }()
+	var broke atomic.Bool
+	nic = replace(t, url, func(s *fakedev.Server) {
+		s.Message = func(s *fakedev.Session, h abi.MsgHeader, _ []byte) bool {
+			if broke.Swap(true) {
+				return true
+			}
+			s.Out.Raw(abi.AppendMessage(nil, abi.MsgAsyncEvent, 0, []byte{1}))
+			return false
+		}
+	})
+	if err := <-waits; !errors.Is(err, ErrProtocol) || errors.Is(err, ErrNeedsReset) {
+		t.Fatal(err)
+	}
+	if err := d.Reset(ctx); err != nil {
+		t.Fatal(err)
+	}
+	done := d.Done()
+	restart(t, nic, url)
+	<-done
+	if err := d.Await(ctx); err != nil {
 		t.Error(err)
 	}
 }
