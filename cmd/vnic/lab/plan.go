@@ -202,10 +202,11 @@ func (h *host) addPeer(o *host) {
 
 // Files and addresses of a host and its machines.
 
-func (h *host) Config() string        { return filepath.Join(folder(h.Lab), h.Name+".yaml") }
-func (h *host) Log() string           { return filepath.Join(folder(h.Lab), h.Name+".log") }
-func (h *host) Control() string       { return filepath.Join(folder(h.Lab), h.Name+".sock") }
-func (h *host) Underlay() string      { return fmt.Sprintf("10.99.%d.%d", h.Number>>8, h.Number&0xff) }  // the NIC's
+func (h *host) Config() string   { return filepath.Join(folder(h.Lab), h.Name+".yaml") }
+func (h *host) Log() string      { return filepath.Join(folder(h.Lab), h.Name+".log") }
+func (h *host) Control() string  { return filepath.Join(folder(h.Lab), h.Name+".sock") }
+func (h *host) Underlay() string { return fmt.Sprintf("10.99.%d.%d", h.Number>>8, h.Number&0xff) } // the NIC's
+
 func (h *host) KernelAddress() string { return fmt.Sprintf("172.16.%d.%d", h.Number>>8, h.Number&0xff) } // on br0
 
 // Keys returns the folder with the host's identity.
