@@ -26,7 +26,7 @@ type Config struct {
 	Listen   string // "address:port"; "": this NIC dials all peers, and none dials it
 	Identity *Identity
 	Peers    []Peer
-	Farewell []byte       // message to a peer whose certificate is revoked, before its link ends; nil: none
+	Farewell []byte       // last message to a peer that is removed, or whose certificate is revoked; nil: none
 	Log      *slog.Logger // nil: none
 
 	Keepalive  time.Duration    // a keepalive is sent after this much silence; three times as long without any frame ends the connection; default 2 s

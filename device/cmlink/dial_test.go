@@ -72,6 +72,24 @@ func (l *Link) ends(id uint32) (e [2]string) {
 	return e
 }
 
+// TestAPeerThatIsRemovedWhileTheyConnectHearsIt: a peer that has the link already, while the NIC that removes it has
+// not, is told like any other.
+func TestAPeerThatIsRemovedWhileTheyConnectHearsIt(t *testing.T) {
+	b, rb := accepting(t, nil)
+	peer := Peer{ID: 2, Name: "2", Addr: b.Addr().String()}
+	a, _ := start(t, Config{Identity: identity(t, "1"), Farewell: []byte("bye")})
+	for range 100 {
+		if err := a.Set(peer); err != nil {
+			t.Fatal(err)
+		}
+		rb.wait("up 1")
+		_ = a.Send(peer.ID, []byte("bye")) // on the link, if there is one
+		a.Remove(peer.ID)
+		rb.wait("msg 1 bye")
+		rb.wait("down 1")
+	}
+}
+
 // TestAPeerThatWaitsIsDialed: a NIC that was turned away, since it was no peer yet, or whose link was ended,
 // since it was none any more, waits before it dials again. When it becomes a peer it is dialed at once, also by
 // the NIC whose name comes second.

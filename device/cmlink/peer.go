@@ -92,18 +92,38 @@ const farewellTime = 100 * time.Millisecond
 
 var errRemoved = errors.New("the peer was removed")
 
-// leave ends the peer's link when its queue is empty, or after lingerTime.
+// leave ends the peer's link when its queue is empty, or after lingerTime, with the farewell: its sender may not know
+// that the link is up. While this NIC dials, the peer may have the link already: then it is told once this NIC has it,
+// too.
 func (p *peer) leave() {
 	p.mu.Lock()
-	s := p.session
+	s, dials := p.session, p.yield != nil
 	p.leaving = true
 	p.mu.Unlock()
-	if s == nil {
+	switch {
+	case s != nil:
+		s.finish(p.shared.cfg.Farewell)
+	case !dials:
 		p.cancel()
 		return
 	}
-	s.finish()
 	time.AfterFunc(lingerTime, p.cancel)
+}
+
+// leaves reports whether it is no peer any more.
+func (p *peer) leaves() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.leaving
+}
+
+// farewell says on a connection that is not used that the other end is no peer any more. That end may have the
+// connection as its link already, and would keep what was agreed on an earlier one.
+func (p *peer) farewell(conn net.Conn) {
+	if msg := p.shared.cfg.Farewell; msg != nil && p.leaves() {
+		_ = conn.SetWriteDeadline(time.Now().Add(farewellTime))
+		_, _ = conn.Write(appendFrame(nil, msg))
+	}
 }
 
 // checkCertificate ends the session if the peer's certificate is revoked, or is of an authority that is
@@ -237,8 +257,9 @@ func (p *peer) run(delay time.Duration) {
 	for {
 		conn, dialed, err := p.connect(ctx, delay)
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil || p.leaves():
 			if conn != nil {
+				p.farewell(conn)
 				_ = conn.NetConn().Close()
 			}
 			return
@@ -378,6 +399,9 @@ func (p *peer) dial(ctx context.Context) (*tls.Conn, error) {
 		return nil
 	}))
 	if err := p.enter(ctx, conn); err != nil {
+		if conn.ConnectionState().HandshakeComplete {
+			p.farewell(conn)
+		}
 		_ = raw.Close()
 		if ctx.Err() != context.Canceled { // it yielded otherwise, or the Link closes
 			p.shared.refuse(addr, err)
@@ -413,6 +437,13 @@ func (p *peer) enter(ctx context.Context, conn *tls.Conn) error {
 // serve runs a session from PeerUp to PeerDown.
 func (p *peer) serve(s *session) {
 	p.mu.Lock()
+	if p.leaving {
+		p.mu.Unlock()
+		p.farewell(s.conn)
+		s.end(errRemoved)
+		p.cancel()
+		return
+	}
 	p.session = s // set before PeerUp, which may call Send
 	switch {
 	case len(p.arrived) == 0:

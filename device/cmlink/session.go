@@ -1,6 +1,7 @@
 package cmlink
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
@@ -32,7 +33,8 @@ type session struct {
 
 	mu        sync.Mutex
 	queue     [][]byte
-	finishing bool // it ends when the queue is empty
+	newest    []byte // message that was queued last
+	finishing bool   // it ends when the queue is empty
 }
 
 func newSession(conn, raw net.Conn, cert *x509.Certificate) *session {
@@ -55,15 +57,18 @@ func (s *session) put(msg []byte, room int) bool {
 	if len(s.queue) >= room {
 		return false
 	}
-	s.queue = append(s.queue, msg)
+	s.queue, s.newest = append(s.queue, msg), msg
 	s.notify()
 	return true
 }
 
-// finish ends the session when its queue is empty.
-func (s *session) finish() {
+// finish ends the session when its queue is empty. The last message is farewell, if there is one.
+func (s *session) finish(farewell []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if farewell != nil && !bytes.Equal(s.newest, farewell) {
+		s.queue = append(s.queue, farewell)
+	}
 	s.finishing = true
 	s.notify()
 }
