@@ -87,7 +87,7 @@ func (p *peer) move(addr string) {
 // lingerTime is how long a link to a removed peer may take to send what waits.
 const lingerTime = 500 * time.Millisecond
 
-// farewellTime is how long the last message to a revoked peer may take.
+// farewellTime is how long a farewell may take that passes by the queue.
 const farewellTime = 100 * time.Millisecond
 
 var errRemoved = errors.New("the peer was removed")
@@ -117,10 +117,10 @@ func (p *peer) leaves() bool {
 	return p.leaving
 }
 
-// farewell says on a connection that is not used that the other end is no peer any more. That end may have the
-// connection as its link already, and would keep what was agreed on an earlier one.
+// farewell says on a connection that is about to be closed that the other end is no peer any more. That end may have
+// the connection as its link already, and would keep what was agreed on an earlier one.
 func (p *peer) farewell(conn net.Conn) {
-	if msg := p.shared.cfg.Farewell; msg != nil && p.leaves() {
+	if msg := p.shared.cfg.Farewell; msg != nil {
 		_ = conn.SetWriteDeadline(time.Now().Add(farewellTime))
 		_, _ = conn.Write(appendFrame(nil, msg))
 	}
@@ -136,9 +136,8 @@ func (p *peer) checkCertificate() {
 		return
 	}
 	err := p.shared.identity.Load().stillGood(s.cert)
-	if msg := p.shared.cfg.Farewell; msg != nil && errors.Is(err, ErrRevoked) {
-		_ = s.conn.SetWriteDeadline(time.Now().Add(farewellTime))
-		_, _ = s.conn.Write(appendFrame(nil, msg))
+	if errors.Is(err, ErrRevoked) {
+		p.farewell(s.conn)
 	}
 	if errors.Is(err, ErrRevoked) || errors.Is(err, errDropped) {
 		s.end(err)
@@ -259,7 +258,9 @@ func (p *peer) run(delay time.Duration) {
 		switch {
 		case ctx.Err() != nil || p.leaves():
 			if conn != nil {
-				p.farewell(conn)
+				if p.leaves() {
+					p.farewell(conn)
+				}
 				_ = conn.NetConn().Close()
 			}
 			return
@@ -399,7 +400,7 @@ func (p *peer) dial(ctx context.Context) (*tls.Conn, error) {
 		return nil
 	}))
 	if err := p.enter(ctx, conn); err != nil {
-		if conn.ConnectionState().HandshakeComplete {
+		if p.leaves() && conn.ConnectionState().HandshakeComplete {
 			p.farewell(conn)
 		}
 		_ = raw.Close()
