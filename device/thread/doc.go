@@ -7,7 +7,8 @@
 //	nothing to do ─▶ Flush ─▶ ppoll: uplink, ports, guests' eventfds, wake, next deadline
 //
 // Go's timers and poller are too coarse for this. Between work and sleep the thread looks for more
-// work, first spinning, then yielding, for as long as that found work lately (spin.go). While a
+// work, first spinning, then yielding, for as long as that found work lately (spin.go), and in any
+// case lets other threads of its processor run once, which may have work for it. While a
 // direction of the uplink is impaired, its packets pass a Link of falcon/sim one by one
 // (impair.go).
 //

@@ -74,6 +74,7 @@ const (
 	rxSuper     = 16          // the same where they may be superframes: those hold as many packets, and the memory should fit the cache
 	spinTurns   = 16          // turns without work before the thread lets others run between turns
 	bulk        = 16_000      // bytes read from the uplink in a turn after which the thread does not look for more
+	othersRan   = 5_000       // ns that a yield takes at least if another thread ran meanwhile
 	uplinkRetry = 100_000     // ns until a full uplink is tried again
 	uplinkPause = 10_000_000  // ns until a broken uplink is tried again
 	maxPark     = 500_000_000 // ns; an idle thread wakes up this often
@@ -131,6 +132,8 @@ type Thread struct {
 	spin spin
 	busy int64 // time of the last work
 
+	yield func() // lets other threads run on this processor
+
 	impair [Directions]impaired
 
 	errors            uint64 // errors of the uplink
@@ -146,7 +149,7 @@ func New(c Config) (*Thread, error) {
 	if c.Pulse == nil {
 		c.Pulse = noPulse{}
 	}
-	t := &Thread{Config: c, park: p, impair: newImpaired(c.Uplink.MTU(), &c.Impair)}
+	t := &Thread{Config: c, park: p, yield: yieldThread, impair: newImpaired(c.Uplink.MTU(), &c.Impair)}
 	if runtime.NumCPU() > 1 {
 		t.spin.most = c.Spin
 	}
@@ -181,7 +184,7 @@ func (t *Thread) Run() {
 	}
 	t.Pulse.Begin()
 	defer t.Pulse.End()
-	idle, turns, until, came := false, 0, int64(0), 0
+	idle, turns, until, came, yielded := false, 0, int64(0), 0, false
 	for !t.stop.Load() {
 		t.Pulse.Turn()
 		if t.Turn() {
@@ -190,7 +193,7 @@ func (t *Thread) Run() {
 		}
 		now := t.Clock()
 		if !idle {
-			idle, turns, until, t.busy = true, 0, now+t.spin.length(), now
+			idle, turns, until, t.busy, yielded = true, 0, now+t.spin.length(), now, false
 			if came >= bulk { // the sender waits for nothing, and has more by the time a sleeper is woken
 				until = now
 			}
@@ -199,13 +202,33 @@ func (t *Thread) Run() {
 			if turns++; turns <= spinTurns {
 				continue
 			}
-			yieldThread()
+			t.yield()
 			if after := t.Clock(); t.spin.yielded(after, after-now) {
+				continue
+			}
+		}
+		if !yielded {
+			yielded = true
+			if t.othersRan(now) {
 				continue
 			}
 		}
 		idle = !t.Sleep(now) // after a timeout there is nothing to look for
 	}
+}
+
+// othersRan lets other threads run on this processor, unless they needed it for long lately, and
+// reports whether any did. One of them may be a guest or another NIC, which this thread would wait
+// for: then there is work now, and nobody had to wake this thread. In that way two busy NICs on one
+// processor need an eighth less of its time.
+func (t *Thread) othersRan(now int64) bool {
+	if now < t.spin.until {
+		return false
+	}
+	t.yield()
+	after := t.Clock()
+	t.spin.yielded(after, after-now)
+	return after-now >= othersRan
 }
 
 // Turn reads, steps and writes once. It reports whether there was work.

@@ -218,6 +218,42 @@ func TestThreadLooksForMoreWork(t *testing.T) {
 	}
 }
 
+// TestThreadLooksAgainIfOthersRan checks that before it sleeps, a thread lets others run on its
+// processor once, and looks for work once more if they did; but for a while not if they kept the
+// processor for long.
+func TestThreadLooksAgainIfOthersRan(t *testing.T) {
+	for name, tc := range map[string]struct {
+		away   int64 // duration of a yield
+		pause  bool  // others kept the processor for long a moment ago
+		turns  int   // turns without work before it sleeps
+		yields int
+	}{
+		"nobody is there":       {away: othersRan - 1, turns: 1, yields: 1},
+		"others ran":            {away: othersRan, turns: 2, yields: 1},
+		"others ran for long":   {away: contended, turns: 2, yields: 1},
+		"they did a moment ago": {away: contended, pause: true, turns: 1},
+	} {
+		l, _, s := newScripted(t)
+		if tc.pause {
+			l.spin.until = *s.now + 1000
+		}
+		l.Uplink = &bringing{Uplink: l.Uplink, bytes: 100}
+		yields := 0
+		l.yield = func() {
+			yields++
+			*s.now += tc.away
+		}
+		s.flush = func(*Output) { l.stop.Store(true) }
+		l.Run()
+		if !slices.Equal(s.flushes, []int{1 + tc.turns}) || yields != tc.yields {
+			t.Errorf("%s: sleeps after %v turns, want %d without work, and yields %d times, want %d", name, s.flushes, tc.turns, yields, tc.yields)
+		}
+		if paused := l.spin.until > *s.now; paused != (tc.away == contended) {
+			t.Errorf("%s: yields again %t", name, !paused)
+		}
+	}
+}
+
 // bringing is an uplink with one turn's frames.
 type bringing struct {
 	tap.Uplink
