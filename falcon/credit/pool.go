@@ -33,22 +33,26 @@ type Pool struct {
 // chunksPerTree is the number of chunks in a tree's equal part of the pool.
 const chunksPerTree = 8
 
-// NewPool returns a pool with a limit for at most 32 trees. A single tree leases everything at
-// once.
+// NewPool returns a pool with a limit for at most 32 trees.
 func NewPool(limit Cost, trees int) *Pool {
-	p := &Pool{total: limit, chunk: limit, trees: uint32(trees)}
+	p := &Pool{total: limit, trees: uint32(trees)}
 	for i, v := range limit {
 		p.free[i].Store(v)
-		if trees > 1 {
-			p.chunk[i] = max(1, v/uint32(trees*chunksPerTree))
-		}
+		p.chunk[i] = max(1, v/uint32(trees*chunksPerTree))
 	}
 	return p
 }
 
 // Node makes the node of a tree at the level of the pool, below parent (nil for the root). It
-// belongs to the tree's owner.
+// belongs to the tree's owner. The node of the only tree is one like others, with the pool's limit:
+// a lease takes more time per packet than counting does.
 func (p *Pool) Node(parent *Node, tree int) *Node {
+	if p.trees == 1 {
+		for i := range p.free {
+			p.free[i].Store(0)
+		}
+		return New(parent, p.total)
+	}
 	return &Node{parent: parent, lease: &lease{pool: p, bit: 1 << tree}}
 }
 
@@ -69,11 +73,10 @@ type lease struct {
 	tape  *tape.Tape
 }
 
-// UseTape makes a tape record what the pools of the node and of the levels above say, or say it. A
-// pool of a single tree says the same again by itself.
+// UseTape makes a tape record what the pools of the node and of the levels above say, or say it.
 func (n *Node) UseTape(t *tape.Tape) {
 	for m := n; m != nil; m = m.parent {
-		if m.lease != nil && m.lease.pool.trees > 1 {
+		if m.lease != nil {
 			m.lease.tape = t
 		}
 	}
@@ -110,11 +113,10 @@ func (n *Node) lend(i int, v uint32) bool {
 	return n.borrow(i, v)
 }
 
-// disputed reports whether another tree wants something of the pool.
-func (n *Node) disputed() bool {
-	l := n.lease
-	return l != nil && l.is(l.pool.wanted.Load()&^l.bit != 0)
-}
+// disputed reports whether another tree wants something of the node's pool.
+func (n *Node) disputed() bool { return n.lease != nil && n.lease.disputed() }
+
+func (l *lease) disputed() bool { return l.is(l.pool.wanted.Load()&^l.bit != 0) }
 
 // owes reports whether v more would be taken from what another tree wants: that tree was refused
 // some, and this one has more than its part. What is returned to such a tree must not be taken
@@ -194,7 +196,7 @@ func (n *Node) tidy(i int) {
 // The tree's owner calls it when it becomes idle, and then Waiters.
 func (n *Node) Settle() {
 	for m := n; m != nil; m = m.parent {
-		if m.lease == nil || m.lease.pool.trees == 1 {
+		if m.lease == nil {
 			continue
 		}
 		for i := range m.of {
