@@ -36,8 +36,8 @@ type Encap interface {
 	// authenticated.
 	PeekCID(sealed []byte) (cid uint32, ok bool)
 
-	// open returns the Falcon packet in a packet that was opened.
-	open(hdr *psp.Header, clear []byte) (Packet, Refusal)
+	// unwrap finds the Falcon packet in a packet that was opened: it sets o.Packet.
+	unwrap(o *Opened) Refusal
 	// seal seals the Falcon packet b[at:at+n] together with the header that Session.Wrap wrote in
 	// front of it. It returns the offset of PSP's header in b and the total length.
 	seal(now int64, tx *TxSA, b []byte, at, n int, v6 bool) (start, sealed int, err error)
@@ -74,19 +74,20 @@ func (Tunnel) PeekCID(sealed []byte) (cid uint32, ok bool) {
 	return wire.PeekCID(sealed[min(at, len(sealed)):])
 }
 
-func (Tunnel) open(hdr *psp.Header, clear []byte) (p Packet, why Refusal) {
-	if !hdr.HasVC {
-		return p, OtherMode
+func (Tunnel) unwrap(o *Opened) Refusal {
+	if !o.hdr.HasVC {
+		return OtherMode
 	}
-	inner, falcon, err := underlay.ParseInner(clear)
-	if err != nil || hdr.NextHeader != nextHeader(inner.Src.Is6()) {
-		return p, NotFalcon
+	inner, falcon, err := underlay.ParseInner(o.clear)
+	if err != nil || o.hdr.NextHeader != nextHeader(inner.Src.Is6()) {
+		return NotFalcon
 	}
 	cid, ok := wire.PeekCID(falcon)
 	if !ok {
-		return p, NotFalcon
+		return NotFalcon
 	}
-	return Packet{Falcon: falcon, CID: cid, Inner: inner, Whole: clear}, None
+	o.Packet = Packet{Falcon: falcon, CID: cid, Inner: inner, Whole: o.clear}
+	return None
 }
 
 func (Tunnel) seal(now int64, tx *TxSA, b []byte, at, n int, v6 bool) (start, sealed int, err error) {
@@ -117,15 +118,16 @@ func (Transport) PeekCID(sealed []byte) (cid uint32, ok bool) {
 	return wire.PeekCID(sealed[min(psp.BaseLen, len(sealed)):])
 }
 
-func (Transport) open(hdr *psp.Header, clear []byte) (p Packet, why Refusal) {
-	if hdr.HasVC {
-		return p, OtherMode
+func (Transport) unwrap(o *Opened) Refusal {
+	if o.hdr.HasVC {
+		return OtherMode
 	}
-	cid, ok := wire.PeekCID(clear)
-	if !ok || hdr.NextHeader != psp.NextHeaderFalcon {
-		return p, NotFalcon
+	cid, ok := wire.PeekCID(o.clear)
+	if !ok || o.hdr.NextHeader != psp.NextHeaderFalcon {
+		return NotFalcon
 	}
-	return Packet{Falcon: clear, CID: cid}, None
+	o.Packet = Packet{Falcon: o.clear, CID: cid}
+	return None
 }
 
 func (Transport) seal(now int64, tx *TxSA, b []byte, at, n int, _ bool) (start, sealed int, err error) {

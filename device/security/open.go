@@ -42,12 +42,11 @@ func (o *Opener) open(sealed []byte) (*Opened, Refusal) {
 		return nil, refusal(err)
 	}
 	p := &o.opened
-	*p = Opened{Use: useOf(hdr.Owner, cm.Class(hdr.Class)), hdr: hdr, sealed: sealed, clear: clear, by: o.psp}
-	why := None
-	if p.Use.Class == cm.ClassFalcon {
-		p.Packet, why = o.encap.open(&p.hdr, clear)
+	*p = Opened{Use: useOf(hdr.Owner, cm.Class(hdr.Class)), hdr: *hdr, sealed: sealed, clear: clear, by: o.psp}
+	if p.Use.Class != cm.ClassFalcon {
+		return p, None
 	}
-	return p, why
+	return p, o.encap.unwrap(p)
 }
 
 // Refusals.

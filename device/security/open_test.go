@@ -53,7 +53,7 @@ func TestFalconIsOpenedUnchanged(t *testing.T) {
 		if tc.encap == other {
 			other = Transport{}
 		}
-		if _, why := other.open(&o.hdr, o.clear); why != OtherMode {
+		if why := other.unwrap(o); why != OtherMode {
 			t.Errorf("%T takes what %T sealed: %d", other, tc.encap, why)
 		}
 		if newest, why := x.Check(o); why != None || !newest {
@@ -106,7 +106,8 @@ func TestOpenedPacketIsFalconIfItsHeaderSaysSo(t *testing.T) {
 		"transport of two bytes":  {Transport{}, psp.Header{NextHeader: psp.NextHeaderFalcon}, falcon[:2], NotFalcon},
 		"transport with a cookie": {Transport{}, psp.Header{HasVC: true, NextHeader: psp.NextHeaderFalcon}, falcon, OtherMode},
 	} {
-		p, why := tc.encap.open(&tc.hdr, tc.clear)
+		o := Opened{hdr: tc.hdr, clear: tc.clear}
+		why, p := tc.encap.unwrap(&o), &o.Packet
 		if why != tc.why || why == None && (p.CID != 0x42 || len(p.Falcon) != len(falcon)) {
 			t.Errorf("%s: refusal %d, %+v", name, why, p)
 		}

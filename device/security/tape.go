@@ -104,7 +104,7 @@ func (o *Opener) play(sealed []byte) (*Opened, Refusal) {
 	p := &o.opened
 	*p = Opened{Use: useOf(h.Owner, cm.Class(h.Class)), hdr: h, sealed: sealed, clear: in, by: o.psp}
 	if p.Use.Class == cm.ClassFalcon {
-		p.Packet, _ = o.encap.open(&p.hdr, in)
+		o.encap.unwrap(p)
 	}
 	return p, why
 }

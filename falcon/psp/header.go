@@ -103,11 +103,20 @@ func (h *Header) Append(b []byte) []byte {
 // packet is opened, a VC that the crypt offset does not cover is still cipher text. Errors are of
 // class ErrMalformed. The reserved bits of byte 2 are ignored; they are authenticated like the
 // rest.
-func ParseHeader(b []byte) (Header, int, error) {
-	if len(b) < BaseLen {
-		return Header{}, 0, errShort
+func ParseHeader(b []byte) (h Header, n int, err error) {
+	n, err = h.parse(b)
+	if err != nil {
+		return Header{}, 0, err
 	}
-	h := Header{
+	return h, n, nil
+}
+
+// parse does what ParseHeader does, in place. After an error h has no meaning.
+func (h *Header) parse(b []byte) (n int, err error) {
+	if len(b) < BaseLen {
+		return 0, errShort
+	}
+	*h = Header{
 		NextHeader:  b[0],
 		CryptOffset: b[2] & MaxCryptOffset,
 		Sample:      b[3]&0x80 != 0,
@@ -119,16 +128,16 @@ func ParseHeader(b []byte) (Header, int, error) {
 	}
 	switch {
 	case b[3]&0x01 == 0:
-		return Header{}, 0, errAlwaysOne
+		return 0, errAlwaysOne
 	case h.Version > VersionGMAC256:
-		return Header{}, 0, errVersion
+		return 0, errVersion
 	case int(b[1])*8+8 != h.Len():
-		return Header{}, 0, errExtLen
+		return 0, errExtLen
 	case len(b) < h.Len():
-		return Header{}, 0, errShort
+		return 0, errShort
 	}
 	if h.HasVC {
 		h.VC = binary.BigEndian.Uint64(b[BaseLen:])
 	}
-	return h, h.Len(), nil
+	return h.Len(), nil
 }

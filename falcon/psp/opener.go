@@ -9,7 +9,8 @@ import "encoding/binary"
 type Opener struct {
 	db     *RxSADB
 	shard  int
-	recent *rxSA // SA of the last packet
+	recent *rxSA  // SA of the last packet
+	header Header // of the last packet
 }
 
 // Opener returns the opener of a shard.
@@ -44,29 +45,30 @@ func (o *Opener) find(spi uint32) *rxSA {
 func (o *Opener) Generation() Generation { return o.db.Generation() }
 
 // Open verifies and decrypts a PSP packet in place. b reaches from the PSP header to the ICV and is
-// lost if opening fails. It returns the header, the header's length, and the part of b between
-// header and ICV. Errors: class ErrMalformed, ErrUnknownSPI, ErrVersion, ErrAuth, and ErrReplay in
+// lost if opening fails. It returns the header, which is valid until the next call, the header's
+// length, and the part of b between header and ICV. Errors: class ErrMalformed, ErrUnknownSPI, ErrVersion, ErrAuth, and ErrReplay in
 // the gateway class.
-func (o *Opener) Open(b []byte) (hdr Header, off int, clear []byte, err error) {
-	hdr, off, err = ParseHeader(b)
+func (o *Opener) Open(b []byte) (hdr *Header, off int, clear []byte, err error) {
+	hdr = &o.header
+	off, err = hdr.parse(b)
 	if err != nil {
-		return Header{}, 0, nil, err
+		return nil, 0, nil, err
 	}
 	if len(b) < off+ICVLen {
-		return Header{}, 0, nil, errShort
+		return nil, 0, nil, errShort
 	}
 	s := o.find(hdr.SPI)
 	if s == nil || s.class == ClassGateway && o.db.shardOf(s.spi) != o.shard {
-		return Header{}, 0, nil, ErrUnknownSPI
+		return nil, 0, nil, ErrUnknownSPI
 	}
 	if s.version != hdr.Version {
-		return Header{}, 0, nil, ErrVersion
+		return nil, 0, nil, ErrVersion
 	}
-	if err := s.open(&hdr, b); err != nil {
-		return Header{}, 0, nil, err
+	if err := s.open(hdr, b); err != nil {
+		return nil, 0, nil, err
 	}
 	if s.class == ClassGateway && !s.replay.Accept(hdr.IV) {
-		return Header{}, 0, nil, ErrReplay
+		return nil, 0, nil, ErrReplay
 	}
 	hdr.Class, hdr.Owner = s.class, s.owner
 	if hdr.HasVC { // it may have been encrypted

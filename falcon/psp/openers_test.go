@@ -33,7 +33,7 @@ func TestOpenersFindWhatStaysWhileTheDatabaseChanges(t *testing.T) {
 				copy(b, sealed)
 				h, _, _, err := o.Open(b)
 				if err == nil {
-					err = g.Check(&h, fixed{})
+					err = g.Check(h, fixed{})
 				}
 				if err != nil || h.Owner != 7 {
 					t.Errorf("owner %d: %v", h.Owner, err)

@@ -260,7 +260,7 @@ func TestSealAndOpenDoNotAllocate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := g.Check(&h, open); err != nil {
+			if err := g.Check(h, open); err != nil {
 				t.Fatal(err)
 			}
 		}); n != 0 {
