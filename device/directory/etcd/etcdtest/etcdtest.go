@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
 )
 
 // Server is a member of etcd. Its keys outlive Stop.
@@ -53,6 +54,7 @@ func (s *Server) Start(l net.Listener, c *tls.Config) {
 			}
 			return h(ctx, r)
 		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}), // as etcd's
 	}
 	if c != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(c)))
