@@ -9,9 +9,9 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 60s
 # Which benchmarks: all, or one of falcon tunnel uplink ports rdma roce iwarp driver record credits fleet guest.
 BENCH   ?= all
-# Everything is compiled in one way, which takes minutes on a new machine, and once more with the race
-# detector, which needs cgo.
-export GOFLAGS     := -trimpath $(GOFLAGS)
+# Everything is compiled in one way, which takes minutes on a new machine, once more with the race
+# detector, which needs cgo, and the program once more for speed (cmd/vnic/default.pgo).
+export GOFLAGS     := -trimpath -pgo=off $(GOFLAGS)
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
@@ -22,7 +22,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build the one static binary, build/vnic
-	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/vnic
+	$(GO) build -pgo=auto -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/vnic
 
 # Packages that use nothing of the host: their tests run on another processor, too.
 PURE := ./internal/... ./falcon/wire ./falcon/psp ./queues/ring ./rdma/ib ./rdma/rof/wire ./rdma/roce/wire
@@ -142,6 +142,13 @@ bench: ## benchmarks (it installs the peers that are missing), BENCH=all|falcon|
 	-@./tools/deps.sh
 	-@GO='$(GO)' ./tools/fetch.sh
 	$(GO) -C tools run ./bench -root .. -rooms $(BENCH) -o ../build/bench.json
+
+.PHONY: profile
+profile: deps ## measure anew what runs most on the data path: cmd/vnic/default.pgo, with which the program is compiled
+	$(GO) test -run '^$$' -bench '$(PROFILED)' -benchtime 20000x -cpuprofile cmd/vnic/default.pgo -o build/device.test ./device
+
+# What the profile is made of.
+PROFILED := DataPath(Write|Read|Send).*|(RoCE|IWARP)Write.*
 
 .PHONY: driver
 driver: ## the driver for Linux guests: kernel module and rdma-core provider, in build/linux
