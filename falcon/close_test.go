@@ -408,7 +408,7 @@ func TestRekeyDoesNotDisturb(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := guards[to].Check(&h, open[to]); err != nil {
+		if err := guards[to].Check(h, open[to]); err != nil {
 			t.Fatalf("packet %d: %v", packets, err)
 		}
 		return falcon.Packet{T1: uint32(h.IV >> 17), Data: clear}

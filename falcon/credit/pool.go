@@ -38,7 +38,9 @@ func NewPool(limit Cost, trees int) *Pool {
 	p := &Pool{total: limit, trees: uint32(trees)}
 	for i, v := range limit {
 		p.free[i].Store(v)
-		p.chunk[i] = max(1, v/uint32(trees*chunksPerTree))
+		if trees > 1 {
+			p.chunk[i] = max(1, v/uint32(trees*chunksPerTree))
+		}
 	}
 	return p
 }
