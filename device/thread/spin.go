@@ -3,6 +3,7 @@ package thread
 // Tuning of the search for more work before a sleep, in ns.
 const (
 	minSpin    = 2_000       // length of the first search
+	shared     = 5_000       // a yield this long shows that another thread ran meanwhile
 	contended  = 300_000     // a yield this long shows that others need the processor more
 	shortPause = 2_000_000   // no search for this long after that
 	longPause  = 500_000_000 // the same after it happened again and again

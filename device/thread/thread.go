@@ -74,7 +74,6 @@ const (
 	rxSuper     = 16          // the same where they may be superframes: those hold as many packets, and the memory should fit the cache
 	spinTurns   = 16          // turns without work before the thread lets others run between turns
 	bulk        = 16_000      // bytes read from the uplink in a turn after which the thread does not look for more
-	othersRan   = 5_000       // ns that a yield takes at least if another thread ran meanwhile
 	uplinkRetry = 100_000     // ns until a full uplink is tried again
 	uplinkPause = 10_000_000  // ns until a broken uplink is tried again
 	maxPark     = 500_000_000 // ns; an idle thread wakes up this often
@@ -228,7 +227,7 @@ func (t *Thread) othersRan(now int64) bool {
 	t.yield()
 	after := t.Clock()
 	t.spin.yielded(after, after-now)
-	return after-now >= othersRan
+	return after-now >= shared
 }
 
 // Turn reads, steps and writes once. It reports whether there was work.

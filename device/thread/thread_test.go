@@ -228,8 +228,8 @@ func TestThreadLooksAgainIfOthersRan(t *testing.T) {
 		turns  int   // turns without work before it sleeps
 		yields int
 	}{
-		"nobody is there":       {away: othersRan - 1, turns: 1, yields: 1},
-		"others ran":            {away: othersRan, turns: 2, yields: 1},
+		"nobody is there":       {away: shared - 1, turns: 1, yields: 1},
+		"others ran":            {away: shared, turns: 2, yields: 1},
 		"others ran for long":   {away: contended, turns: 2, yields: 1},
 		"they did a moment ago": {away: contended, pause: true, turns: 1},
 	} {

@@ -33,12 +33,12 @@ type Pool struct {
 // chunksPerTree is the number of chunks in a tree's equal part of the pool.
 const chunksPerTree = 8
 
-// NewPool returns a pool with a limit for at most 32 trees.
+// NewPool returns a pool with a limit for at most 32 trees. A single tree has all of it.
 func NewPool(limit Cost, trees int) *Pool {
 	p := &Pool{total: limit, trees: uint32(trees)}
-	for i, v := range limit {
-		p.free[i].Store(v)
-		if trees > 1 {
+	if trees > 1 {
+		for i, v := range limit {
+			p.free[i].Store(v)
 			p.chunk[i] = max(1, v/uint32(trees*chunksPerTree))
 		}
 	}
@@ -46,13 +46,10 @@ func NewPool(limit Cost, trees int) *Pool {
 }
 
 // Node makes the node of a tree at the level of the pool, below parent (nil for the root). It
-// belongs to the tree's owner. The node of the only tree is one like others, with the pool's limit:
-// a lease takes more time per packet than counting does.
+// belongs to the tree's owner. A single tree needs no lease, which would take more time per packet
+// than counting does.
 func (p *Pool) Node(parent *Node, tree int) *Node {
 	if p.trees == 1 {
-		for i := range p.free {
-			p.free[i].Store(0)
-		}
 		return New(parent, p.total)
 	}
 	return &Node{parent: parent, lease: &lease{pool: p, bit: 1 << tree}}

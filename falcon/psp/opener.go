@@ -46,8 +46,8 @@ func (o *Opener) Generation() Generation { return o.db.Generation() }
 
 // Open verifies and decrypts a PSP packet in place. b reaches from the PSP header to the ICV and is
 // lost if opening fails. It returns the header, which is valid until the next call, the header's
-// length, and the part of b between header and ICV. Errors: class ErrMalformed, ErrUnknownSPI, ErrVersion, ErrAuth, and ErrReplay in
-// the gateway class.
+// length, and the part of b between header and ICV. Errors: class ErrMalformed, ErrUnknownSPI,
+// ErrVersion, ErrAuth, and ErrReplay in the gateway class.
 func (o *Opener) Open(b []byte) (hdr *Header, off int, clear []byte, err error) {
 	hdr = &o.header
 	off, err = hdr.parse(b)
