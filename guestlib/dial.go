@@ -18,6 +18,7 @@ import (
 	"github.com/falcon-vnic/vnic/guestlib/arena"
 	"github.com/falcon-vnic/vnic/guestlib/window"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/queues/control"
 )
 
 // target is a parsed device URL.
@@ -136,9 +137,26 @@ func dial(ctx context.Context, t target, memory int, connect connector) (net.Con
 	return conn, arena.NewGuestRAM(memory), nil
 }
 
-// dialVsock connects by AF_VSOCK. The vsock library's Dial takes no context. The kernel gives up
-// after 2 seconds by itself, so a cancelled dial ends soon in the background.
+// dialVsock connects by AF_VSOCK.
 func dialVsock(ctx context.Context, cid, port uint32) (net.Conn, error) {
+	return whenAnswered(func() (net.Conn, error) { return dialVsockOnce(ctx, cid, port) })
+}
+
+// whenAnswered dials until the host answers, for control.OpenTimeout and the dial that this ends
+// in. The kernel gives up after 2 seconds, but a NIC that failed repeatedly needs longer to start
+// again. A host where nobody listens answers, so that this error comes at once.
+func whenAnswered(dial func() (net.Conn, error)) (net.Conn, error) {
+	for begun := time.Now(); ; {
+		conn, err := dial()
+		if !errors.Is(err, unix.ETIMEDOUT) || time.Since(begun) >= control.OpenTimeout {
+			return conn, err
+		}
+	}
+}
+
+// dialVsockOnce connects if the host answers within the kernel's 2 seconds. The vsock library's Dial
+// takes no context, so a cancelled dial ends in the background.
+func dialVsockOnce(ctx context.Context, cid, port uint32) (net.Conn, error) {
 	type result struct {
 		conn *vsock.Conn
 		err  error

@@ -14,7 +14,7 @@
 #error "libvnic is for little-endian machines"
 #endif
 
-enum { EVENTS = 256, REQUESTS = 32 };
+enum { EVENTS = 256, REQUESTS = 32, OPEN_MS = 10000 /* the device opens a session */ };
 
 enum { FREE, USED, KEPT /* freed, and the device may reach it still */ };
 

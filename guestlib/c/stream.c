@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <linux/vm_sockets.h>
 #include <unistd.h>
@@ -86,6 +87,8 @@ int stream_dial(struct vnic_device *dev, const char *url, size_t memory, uint32_
 	if (strcmp(buf, "vsock") && sscanf(buf, "vsock://%u:%u", &a.svm_cid, &a.svm_port) != 2)
 		return fail(EINVAL, "%s: write vsock://2:7000, pci:// or unix:///PATH", url);
 	dev->fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	/* The kernel would give up after 2 s, but a NIC that failed repeatedly needs longer to start again. */
+	setsockopt(dev->fd, AF_VSOCK, SO_VM_SOCKETS_CONNECT_TIMEOUT, &(struct timeval){ .tv_sec = OPEN_MS / 1000 }, sizeof(struct timeval));
 	if (dev->fd < 0 || connect(dev->fd, (struct sockaddr *)&a, sizeof a) < 0)
 		return fail(errno, "%s: %s; has the guest a vsock device, and is the NIC running?", url, strerror(errno));
 	return arena_pin(&dev->arena, memory);

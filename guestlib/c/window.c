@@ -12,7 +12,6 @@
 #include "internal.h"
 
 enum {
-	OPEN_MS = 10000,
 	ROOM_MS = 5000, /* the device takes what waits for it */
 	MESSAGES = 1 << VNIC_WINDOW_CONTROL_LOG2,
 	BELLS = 1 << VNIC_WINDOW_BELLS_LOG2,

@@ -120,6 +120,9 @@ func runSoak(t *testing.T, vm bool, shards int, begin func(*vnictest.Lab, int) (
 			time.Sleep(time.Duration(s.rnd.Intn(400)) * time.Millisecond)
 		}
 		s.halt()
+		for i := range s.Hosts { // killed so often, a worker is started again only after seconds: the clients wait
+			s.kill(s.NIC(i, 0).Worker, syscall.SIGKILL)
+		}
 		s.boot()
 		s.settle()
 		after := s.take()
