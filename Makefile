@@ -41,8 +41,8 @@ demo-pci: build ## the demo with functions that are PCI devices (vfio-user), in 
 	@./tools/demo.sh $(BIN) --pci --qemu "$$(./tools/qemu.sh)"
 
 .PHONY: check
-check: lint ## what to run before a commit: format, vet, staticcheck, import rules, tests with -race
-	$(RACE) -shuffle=on -timeout 15m ./...
+check: lint ## what to run before a commit: format, vet, staticcheck, import rules, all tests but the long ones with -race
+	$(RACE) -shuffle=on -timeout 15m -skip '^Test(Long|Release|Inside)' ./...
 
 .PHONY: lint
 lint: ## gofumpt, vet, staticcheck, depguard
