@@ -50,6 +50,7 @@ func TestMemoryOverBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
+	v.Serve()
 	other := startGuest(t, v, vhosttest.Options{})
 
 	budget := part("a vhost-user guest")
@@ -59,6 +60,7 @@ func TestMemoryOverBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hostile.Close()
+	hostile.Serve()
 	f, err := vhosttest.Connect(hostile.Path(), 4<<20)
 	if err != nil {
 		t.Fatal(err)

@@ -132,6 +132,7 @@ func TestGuestsThatComeAndGoLeakNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		v.Serve()
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
@@ -383,6 +384,9 @@ func TestMemoryOnFUSEHoldsUpNobody(t *testing.T) {
 	for name, open := range map[string]func(path string) (close func() error, err error){
 		"device": func(path string) (func() error, error) {
 			v, err := ListenVhostUser(path, testCID, quiet())
+			if err == nil {
+				v.Serve()
+			}
 			return v.Close, err
 		},
 		"relay": func(path string) (func() error, error) {

@@ -21,7 +21,7 @@ import (
 // process with a VhostUser or a NetPort, runs the rings, and may exit and be replaced while QEMU
 // stays. The QEMU of a vsock device must not notice that, because it does not reconnect.
 //
-//	QEMU ──unix socket──► VhostRelay ──Connect──► ServeVhostUser, NewNetPort (worker)
+//	QEMU ──unix socket──► VhostRelay ──Connect──► NewVhostUser, NewNetPort (worker)
 //
 // The next worker continues a split ring at its used index and a packed ring where the ledger says.
 type VhostRelay struct {

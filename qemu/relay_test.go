@@ -53,12 +53,22 @@ func (h *handed) Close() error {
 type worker struct {
 	queues.Attachment
 	dev *VhostUser
+	in  *handed
 }
 
 // startWorker starts a worker and gives it to the relay.
 func startWorker(t *testing.T, r *VhostRelay, path string) *worker {
 	t.Helper()
-	h := newHanded()
+	w := newWorker(t, r, path)
+	w.serve(t)
+	r.Attach(w.connect)
+	return w
+}
+
+// newWorker returns a worker that does not serve yet.
+func newWorker(t *testing.T, r *VhostRelay, path string) *worker {
+	t.Helper()
+	w := &worker{in: newHanded()}
 	fd, err := unix.FcntlInt(r.Ledger.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -67,23 +77,28 @@ func startWorker(t *testing.T, r *VhostRelay, path string) *worker {
 	if opt.Ledger, err = MapLedger(os.NewFile(uintptr(fd), "ledger")); err != nil {
 		t.Fatal(err)
 	}
-	v, err := ServeVhostUser(h, path, testCID, opt)
-	if err != nil {
+	if w.dev, err = NewVhostUser(w.in, path, testCID, opt); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { v.Close() })
-	a, err := v.Listen(testPort)
-	if err != nil {
+	t.Cleanup(func() { w.dev.Close() })
+	return w
+}
+
+func (w *worker) connect() (*net.UnixConn, error) {
+	ours, theirs, err := sockettest.New()
+	if err == nil {
+		w.in.conns <- theirs
+	}
+	return ours, err
+}
+
+func (w *worker) serve(t *testing.T) {
+	t.Helper()
+	var err error
+	if w.Attachment, err = w.dev.Listen(testPort); err != nil {
 		t.Fatal(err)
 	}
-	r.Attach(func() (*net.UnixConn, error) {
-		ours, theirs, err := sockettest.New()
-		if err == nil {
-			h.conns <- theirs
-		}
-		return ours, err
-	})
-	return &worker{a, v}
+	w.dev.Serve()
 }
 
 func startRelay(t *testing.T) (r *VhostRelay, path string) {
@@ -127,6 +142,40 @@ func TestRelayedConnectionIsANetConn(t *testing.T) {
 		if err := g.Kill(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestAWaitingGuestFindsThePort: a guest that connects while no worker runs is answered by the next
+// worker's port, however long that one takes to open it.
+func TestAWaitingGuestFindsThePort(t *testing.T) {
+	r, path := startRelay(t)
+	g, err := vhosttest.Start(path, vhosttest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Kill()
+	dialed := make(chan error, 1)
+	go func() {
+		c, err := g.Dial(testPort, time.Minute)
+		if err == nil {
+			err = c.Close()
+		}
+		dialed <- err
+	}()
+	w := newWorker(t, r, path)
+	attached := make(chan struct{})
+	go func() {
+		defer close(attached)
+		r.Attach(w.connect)
+	}()
+	time.Sleep(50 * time.Millisecond)
+	w.serve(t)
+	<-attached
+	if err := <-dialed; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Accept(); err != nil {
+		t.Error(err)
 	}
 }
 

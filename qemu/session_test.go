@@ -102,6 +102,7 @@ func TestWindowSessionWaitsForTheMemory(t *testing.T) {
 	if err := v.AddWindow(1, abi.FunctionVF, v.Path()+".w"); err != nil {
 		t.Fatal(err)
 	}
+	v.Serve()
 	w := dialWindow(t, v.Path()+".w")
 	mem, err := unix.Mmap(w.fd, 0, abi.WindowSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

@@ -268,7 +268,13 @@ func TestLogSaysWhyQEMUIsGone(t *testing.T) {
 // TestNonsenseIsLogged: each kind of device logs why it disconnected a QEMU.
 func TestNonsenseIsLogged(t *testing.T) {
 	for name, serve := range map[string]func(path string, opt VhostOptions) (io.Closer, error){
-		"vsock":       func(path string, opt VhostOptions) (io.Closer, error) { return ListenVhostUser(path, testCID, opt) },
+		"vsock": func(path string, opt VhostOptions) (io.Closer, error) {
+			v, err := ListenVhostUser(path, testCID, opt)
+			if err == nil {
+				v.Serve()
+			}
+			return v, err
+		},
 		"vsock relay": func(path string, opt VhostOptions) (io.Closer, error) { return ListenVhostRelay(path, testCID, opt) },
 		"port": func(path string, opt VhostOptions) (io.Closer, error) {
 			in, err := ListenNet(path)

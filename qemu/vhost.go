@@ -43,6 +43,10 @@ type VhostOptions struct {
 //
 // It serves one QEMU at a time. When that QEMU exits, all sessions end and the next QEMU may
 // connect to the same socket; ports stay open meanwhile.
+//
+// It serves none before Serve. A guest that runs already, as when a worker takes over from one that
+// died, may connect to a port with the first that is served, and its QEMU announces the windows that
+// the guest has. So ports and windows that are not new are there before Serve.
 type VhostUser struct {
 	cid    uint32
 	path   string
@@ -63,7 +67,7 @@ type VhostUser struct {
 	accepting sync.WaitGroup
 }
 
-// ListenVhostUser serves the guest with context ID cid on a unix socket at path.
+// ListenVhostUser returns the device of the guest with context ID cid, on a unix socket at path.
 // It must be called before QEMU starts: QEMU refuses to start without the socket
 // and never reconnects. The socket belongs to the caller's user and, if the umask allows it, to its
 // group, because any process that connects is treated as the guest. QEMU must run as that user, in
@@ -76,12 +80,12 @@ func ListenVhostUser(path string, cid uint32, opt VhostOptions) (*VhostUser, err
 	if err != nil {
 		return nil, fmt.Errorf("vhost-user: %w", err)
 	}
-	return ServeVhostUser(sock, path, cid, opt)
+	return NewVhostUser(sock, path, cid, opt)
 }
 
-// ServeVhostUser is like ListenVhostUser, but accepts connections from in (those of a VhostRelay),
+// NewVhostUser is like ListenVhostUser, but accepts connections from in (those of a VhostRelay),
 // which it closes. path is the socket that QEMU connects to.
-func ServeVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*VhostUser, error) {
+func NewVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*VhostUser, error) {
 	if err := checkCID(path, cid); err != nil {
 		return nil, errors.Join(err, in.Close())
 	}
@@ -91,9 +95,11 @@ func ServeVhostUser(in Acceptor, path string, cid uint32, opt VhostOptions) (*Vh
 		v.dev.Flows.UseLedger(opt.Ledger)
 	}
 	v.server = newServer(in, log, v.serve)
-	v.server.start()
 	return v, nil
 }
+
+// Serve begins to serve QEMUs. It is called once.
+func (v *VhostUser) Serve() { v.server.start() }
 
 func checkCID(path string, cid uint32) error {
 	if cid <= vsock.HostCID || cid == 0xffffffff {

@@ -36,6 +36,7 @@ func startBackend(t *testing.T) (*VhostUser, queues.Attachment) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	v.Serve()
 	return v, a
 }
 

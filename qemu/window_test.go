@@ -238,6 +238,7 @@ func TestControlBlockOpensSessions(t *testing.T) {
 	if err := v.AddWindow(function, abi.FunctionVF, v.Path()+".w"); err != nil {
 		t.Fatal(err)
 	}
+	v.Serve()
 	for range 2 {
 		g := startGuest(t, v, vhosttest.Options{})
 		w := dialWindow(t, v.Path()+".w")

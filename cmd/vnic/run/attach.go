@@ -19,7 +19,7 @@ import (
 // supervisor (givenSockets).
 type sockets interface {
 	unix(path string, memory *guestmem.Budget) (queues.Attachment, error)
-	// vhostUser returns the device of a guest, with the windows that exist already.
+	// vhostUser returns the device of a guest, not served yet, with the windows that exist already.
 	vhostUser(path string, cid uint32, memory *guestmem.Budget) (*qemu.VhostUser, error)
 	// window gives a guest's function its window, unless it has it.
 	window(dev *qemu.VhostUser, w window) error
@@ -178,6 +178,7 @@ func attachVhostUser(cfg *config.Config, c *config.Attach, from sockets, memory 
 		_ = dev.Close()
 		return nil, err
 	}
+	dev.Serve()
 	return &vhostUser{device.Attachment{Attachment: l}, dev, c, from}, nil
 }
 

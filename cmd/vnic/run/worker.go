@@ -258,7 +258,7 @@ func (s givenSockets) vhostUser(path string, cid uint32, memory *guestmem.Budget
 	if opt.Ledger, err = qemu.MapLedger(f); err != nil {
 		return nil, err
 	}
-	dev, err := qemu.ServeVhostUser(s.w.Acceptor(givenVhost+path), path, cid, opt)
+	dev, err := qemu.NewVhostUser(s.w.Acceptor(givenVhost+path), path, cid, opt)
 	if err != nil {
 		return nil, err
 	}
