@@ -41,6 +41,29 @@ attach:
   - {type: unix, name: pf, socket: %[1]s/pf.sock}
 `
 
+// runNIC starts a NIC with a configuration, whose control socket is c.sock in dir, and waits until it
+// serves.
+func runNIC(t *testing.T, config, dir string) (stop func()) {
+	t.Helper()
+	log := filepath.Join(dir, "log")
+	p, err := labkit.Start("nic", log, vnictest.Program(t), "run", "-c", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = func() {
+		p.Stop(20 * time.Second)
+		if t.Failed() {
+			b, _ := os.ReadFile(log)
+			t.Logf("%s", b)
+		}
+	}
+	if _, errs, code := vnictest.Run(t, "wait", "-s", filepath.Join(dir, "c.sock"), "--timeout", "30s"); code != 0 {
+		stop()
+		t.Fatal(errs)
+	}
+	return stop
+}
+
 // TestWindowsAtRunTime: a VF that is enabled while the NIC runs has a window like the others, and
 // vnic qemu prints it.
 func TestWindowsAtRunTime(t *testing.T) {
@@ -118,20 +141,7 @@ func TestAWindowThatCouldNotBeServedIsTriedAgain(t *testing.T) {
 	more := fmt.Sprintf("  - {type: vfio-user, socket: %s/g2.sock, cid: 1002}\n", dir)
 	text := strings.Replace(fmt.Sprintf(runtimeConfig, dir)+more, "{backend: memory, name: up1, mtu: 4500, address: 10.99.0.1/24}", fmt.Sprintf("{type: udp, listen: \"127.0.0.1:%d\"}", at[0]), 1)
 	socket := filepath.Join(dir, "c.sock")
-	p, err := labkit.Start("nic", filepath.Join(dir, "log"), vnictest.Program(t), "run", "-c", vnictest.WriteConfig(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		p.Stop(20 * time.Second)
-		if t.Failed() {
-			b, _ := os.ReadFile(filepath.Join(dir, "log"))
-			t.Logf("%s", b)
-		}
-	}()
-	if _, errs, code := vnictest.Run(t, "wait", "-s", socket, "--timeout", "30s"); code != 0 {
-		t.Fatal(errs)
-	}
+	defer runNIC(t, vnictest.WriteConfig(t, text), dir)()
 	for vf, guest := range map[int]string{3: "1001", 4: "1002"} {
 		path := filepath.Join(dir, fmt.Sprintf("g%s.pf0.vf%d", guest[3:], vf))
 		if err := os.Mkdir(path, 0o700); err != nil {
@@ -178,17 +188,7 @@ func TestPortsAtRunTime(t *testing.T) {
 		}
 		text := strings.ReplaceAll(fmt.Sprintf(runtimeConfig, dir), "backend: memory, name: up1", "name: up1, bridge: up0")
 		path, socket := vnictest.WriteConfig(t, text), filepath.Join(dir, "c.sock")
-		p, err := labkit.Start("nic", filepath.Join(dir, "log"), vnictest.Program(t), "run", "-c", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			p.Stop(20 * time.Second)
-			if t.Failed() {
-				b, _ := os.ReadFile(filepath.Join(dir, "log"))
-				t.Logf("%s", b)
-			}
-		}()
+		defer runNIC(t, path, dir)()
 		vnic := func(args ...string) string {
 			t.Helper()
 			out, errs, code := vnictest.Run(t, args...)
@@ -197,7 +197,6 @@ func TestPortsAtRunTime(t *testing.T) {
 			}
 			return out
 		}
-		vnic("wait", "-s", socket, "--timeout", "30s")
 		n, err := control.NewClient(socket).NIC(t.Context())
 		if err != nil {
 			t.Fatal(err)

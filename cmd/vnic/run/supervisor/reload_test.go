@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,22 +16,8 @@ import (
 // reloads is a supervisor that reads and keeps configurations, and records that.
 type reloads struct {
 	*Supervisor
+	notes
 	hup, usr chan os.Signal
-
-	mu   sync.Mutex
-	said []string
-}
-
-func (r *reloads) note(what string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.said = append(r.said, what)
-}
-
-func (r *reloads) noted() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return strings.Join(r.said, " ")
 }
 
 // Write notes the errors of the log.

@@ -171,13 +171,31 @@ func (r *testRelay) last(t *testing.T, n int) (line string, pid int) {
 	return "", 0
 }
 
+// notes lists what was called, in order.
+type notes struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (n *notes) note(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, what)
+}
+
+func (n *notes) noted() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Join(n.list, " ")
+}
+
 type scene struct {
 	*testRelay
 	cancel context.CancelFunc
 	ended  chan error
 	mu     sync.Mutex
 	states []string
-	order  []string // calls of Prepare, Commit and Revert
+	calls  notes // of Prepare, Commit and Revert
 }
 
 // last waits for the n-th worker that spoke. Before the first is told to serve, its end would be
@@ -195,18 +213,6 @@ func (s *scene) last(t *testing.T, n int) (line string, pid int) {
 	}
 	t.Fatalf("worker %d speaks and does not serve", n)
 	return "", 0
-}
-
-func (s *scene) note(what string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.order = append(s.order, what)
-}
-
-func (s *scene) noted() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Join(s.order, " ")
 }
 
 // supervise runs a supervisor whose workers have a mode.
@@ -227,9 +233,9 @@ func supervise(t *testing.T, mode string, change func(*Config)) *scene {
 		Program: self,
 		Given:   func() []Given { return []Given{{"given", fds[:]}} },
 		Relays:  map[string]Relay{"relay": s.testRelay},
-		Prepare: func(context.Context) error { s.note("prepare"); return nil },
-		Commit:  func() { s.note("commit") },
-		Revert:  func() { s.note("revert") },
+		Prepare: func(context.Context) error { s.calls.note("prepare"); return nil },
+		Commit:  func() { s.calls.note("commit") },
+		Revert:  func() { s.calls.note("revert") },
 		Kept: func(name string, fds []int) (Relay, error) {
 			if name == "refused" {
 				return nil, errors.New("refused on purpose")
@@ -370,7 +376,7 @@ func TestSIGUSR2ReplacesTheWorker(t *testing.T) {
 	if err := s.end(t); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.noted(); got != "commit" {
+	if got := s.calls.noted(); got != "commit" {
 		t.Errorf("called: %s", got)
 	}
 	if all := strings.Join(s.states, "|"); strings.Count(all, "RELOADING=1\nMONOTONIC_USEC=") != 2 || !strings.Contains(all, "STATUS=not upgraded") {
@@ -466,7 +472,7 @@ func TestAFailedUpgradeReturnsToTheProgramBefore(t *testing.T) {
 			if !strings.Contains(line, tt.why) {
 				t.Errorf("%q", line)
 			}
-			if got := s.noted(); got != "prepare revert" {
+			if got := s.calls.noted(); got != "prepare revert" {
 				t.Errorf("called: %s", got)
 			}
 			if err := s.end(t); err != nil {
