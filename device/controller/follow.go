@@ -15,8 +15,8 @@ import (
 )
 
 // Peers that a directory tells of stand beside those of the configuration. The directory's list is
-// taken over as a whole; only a peer in it that does not fit this NIC is left out, and one that the
-// configuration or an operator gave stays as it is.
+// taken over as a whole; only a peer in it that does not fit this NIC and its own peers is left out,
+// and one that the configuration or an operator gave stays as it is.
 
 // Follow makes the peers of a directory those of a list. It returns why some were left out, by name.
 func (a *API) Follow(list []config.Peer) (left map[string]error, err error) {
@@ -48,7 +48,7 @@ func (p *Peers) follow(now vtime.Time, list []config.Peer) (left map[string]erro
 			left[c.Name] = fmt.Errorf("`peers` in this NIC's configuration names %s, which takes precedence", c.Name)
 			continue
 		}
-		if err := p.Check([]config.Peer{c}); err != nil { // each alone: else one would keep all out
+		if err := p.Check(append(all[:own:own], c)); err != nil { // one after the other: else one would keep all out
 			left[c.Name] = err
 			continue
 		}
@@ -67,6 +67,13 @@ func (p *Peers) follow(now vtime.Time, list []config.Peer) (left map[string]erro
 	p.followed = followed
 	p.set(now, all)
 	return left, nil
+}
+
+// own makes peers this NIC's own: what a directory says of them counts no longer.
+func (p *Peers) own(names ...string) {
+	for _, name := range names {
+		delete(p.followed, name)
+	}
 }
 
 // Offered lists the functions of this NIC with all the addresses that peers may reach them by, and the

@@ -121,8 +121,16 @@ func (p *Peers) names() (list []string) {
 	return list
 }
 
-// operate carries out an operator's change.
+// operate carries out an operator's change. The peer is this NIC's own from then on.
 func (p *Peers) operate(now vtime.Time, c *control.PeerChange) error {
+	err := p.carryOut(now, c)
+	if err == nil {
+		p.own(c.Name)
+	}
+	return err
+}
+
+func (p *Peers) carryOut(now vtime.Time, c *control.PeerChange) error {
 	if c.Name == "" {
 		return errors.New("the peer's name is missing; give the name in its certificate")
 	}

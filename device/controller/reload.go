@@ -263,6 +263,7 @@ func (a *API) Apply(r *Reload) (changed []string, err error) {
 	}
 	err = core.Do(func(now vtime.Time) {
 		core.Peers.set(now, p.peers)
+		core.Peers.own(r.names()...)
 		if r.rotateEvery != nil {
 			core.Keys.RotateEvery(now, *r.rotateEvery)
 		}

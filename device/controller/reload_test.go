@@ -159,6 +159,7 @@ func TestPeersOfADirectoryStandBesideTheNICsOwn(t *testing.T) {
 		{[]config.Peer{peer("2", "10.99.0.9"), peer("3", "10.99.0.3"), peer("4", "10.99.0.1"), peer("5", "10.99.0.5")}, "2 3 5", "2 4"},
 		{[]config.Peer{peer("5", "10.99.0.5"), peer("6", "10.99.0.6")}, "2 5 6", ""},
 		{[]config.Peer{peer("5", "10.99.0.5"), peer("6", "10.99.0.6")}, "2 5 6", ""},
+		{[]config.Peer{peer("3", "10.99.0.2"), peer("6", "10.99.0.6")}, "2 6", "3"}, // 2 is at 10.99.0.2
 		{nil, "2", ""},
 	} {
 		left, err := api.Follow(tc.list)
@@ -178,6 +179,52 @@ func TestPeersOfADirectoryStandBesideTheNICsOwn(t *testing.T) {
 	api.c.Links = noPort{}
 	if _, err := api.Follow(nil); !errors.Is(err, errNoPort) {
 		t.Error(err)
+	}
+}
+
+// TestAPeerOfADirectoryBecomesTheNICsOwn: when an operator or the configuration says something of a peer
+// that a directory told of, that holds, whatever the directory says later.
+func TestAPeerOfADirectoryBecomesTheNICsOwn(t *testing.T) {
+	fleets := []config.Peer{{
+		Name: "x", Underlay: config.Place{AddrPort: netip.MustParseAddrPort("10.99.0.8:1000")},
+		CM: netip.MustParseAddrPort("127.0.0.1:8"), Tenants: []uint32{8}, All: true,
+	}}
+	own := fleets[0]
+	own.Underlay.AddrPort, own.All = netip.MustParseAddrPort("10.99.0.88:1000"), false
+	place, none := own.Underlay.String(), ""
+	for name, take := range map[string]func(*nic, *API) error{
+		"set": func(n *nic, _ *API) error {
+			return n.Peers.operate(n.now, &control.PeerChange{Action: "set", Name: "x", Underlay: &place})
+		},
+		"removed and added": func(n *nic, _ *API) error {
+			return errors.Join(
+				n.Peers.operate(n.now, &control.PeerChange{Action: "remove", Name: "x"}),
+				n.Peers.operate(n.now, &control.PeerChange{Action: "add", Name: "x", Underlay: &place, CM: &none, Tenants: &own.Tenants}))
+		},
+		"reload": func(n *nic, api *API) error {
+			is := *n.cfg.NIC
+			is.Peers = append(slices.Clone(is.Peers), own)
+			_, err := api.Apply(Compare(n.cfg.NIC, &is))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, api, _ := operated(t)
+			if left, err := api.Follow(fleets); err != nil || len(left) > 0 {
+				t.Fatal(left, err)
+			}
+			if err := take(n, api); err != nil {
+				t.Fatal(err)
+			}
+			for _, list := range [][]config.Peer{fleets, nil} {
+				if left, err := api.Follow(list); err != nil || len(left) != len(list) {
+					t.Errorf("%v, %v", left, err)
+				}
+				if x := n.Peers.Find("x"); x == nil || x.Is.Underlay.String() != place {
+					t.Fatalf("with %d peers of the directory: %+v", len(list), x)
+				}
+			}
+		})
 	}
 }
 
