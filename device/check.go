@@ -7,8 +7,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
+	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/device/cmlink"
@@ -23,6 +26,7 @@ import (
 // namespaces, identities, folders, addresses. asServing runs a check with the rights that the NIC
 // will have when it serves. CheckMachine creates nothing and does not disturb a running NIC.
 func CheckMachine(cfg *config.Config, asServing func(check func() error) error) error {
+	awaitAddresses(cfg)
 	var errs []error
 	add := func(key string, err error) {
 		if err != nil {
@@ -111,6 +115,34 @@ func accessible(dir *os.File) error {
 		return &os.PathError{Op: "write to", Path: dir.Name(), Err: err}
 	}
 	return nil
+}
+
+// newAddress is how long a NIC waits for addresses that are new to this host.
+const newAddress = 5 * time.Second
+
+// awaitAddresses waits while the kernel finds out whether somebody else has an IPv6 address at which
+// the NIC listens (RFC 4862 §5.4). That takes seconds when the address is new, as on a host that
+// starts. Until then no socket can have the address.
+func awaitAddresses(cfg *config.Config) {
+	wanted := []netip.Addr{cfg.CM.Listen.Addr()}
+	if cfg.Uplink.Type == config.UplinkUDP {
+		wanted = append(wanted, cfg.Uplink.Own())
+	}
+	for _, h := range httpServers(cfg, nil, nil) {
+		wanted = append(wanted, h.at.Addr())
+	}
+	unsure := func(a netlink.Addr) bool {
+		addr, _ := netip.AddrFromSlice(a.IP)
+		return a.Flags&unix.IFA_F_TENTATIVE != 0 && a.Flags&unix.IFA_F_DADFAILED == 0 && slices.Contains(wanted, addr)
+	}
+	if !slices.ContainsFunc(wanted, netip.Addr.Is6) {
+		return
+	}
+	for end := time.Now().Add(newAddress); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if list, err := netlink.AddrList(nil, netlink.FAMILY_V6); err != nil || !slices.ContainsFunc(list, unsure) {
+			return
+		}
+	}
 }
 
 // checkAddress checks that an address is one of this host's. It listens on a free port, not on a

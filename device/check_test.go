@@ -1,14 +1,19 @@
 package device
 
 import (
+	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/falcon-vnic/vnic/device/config"
 	"github.com/falcon-vnic/vnic/device/devicetest"
+	"github.com/falcon-vnic/vnic/device/netns"
 )
 
 // TestWhatTheMachineLacksIsReported checks that everything that a configuration needs and the machine lacks is
@@ -71,4 +76,39 @@ func TestWhatTheMachineLacksIsReported(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("it made files: %v, %v", left, err)
 	}
+}
+
+// TestANICAwaitsItsNewAddress: a NIC that starts while the kernel still finds out whether somebody
+// else has its IPv6 address (RFC 4862 §5.4) waits for that, and listens there.
+func TestANICAwaitsItsNewAddress(t *testing.T) {
+	netns.Run(t, func() {
+		at := netip.MustParseAddrPort("[fd96::2]:1000")
+		for path, value := range map[string]string{"accept_dad": "1", "dad_transmits": "2"} {
+			if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/"+path, []byte(value), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire0", MTU: 1500}, PeerName: "wire1"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(netns.Up("wire0"), netns.Up("wire1")); err != nil {
+			t.Fatal(err)
+		}
+		link, err := netlink.LinkByName("wire0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: at.Addr().AsSlice(), Mask: net.CIDRMask(64, 128)}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkAddress(at.Addr().String()); err == nil {
+			t.Error("the address is not new")
+		}
+		c := devicetest.Config(t, 1, filepath.Join(t.TempDir(), "ctl"), [2]string{"127.0.0.1:1", "127.0.0.1:2"})
+		c.Uplink = config.Uplink{Type: config.UplinkUDP, Listen: at, MTU: 1500}
+		awaitAddresses(c)
+		if err := checkAddress(at.Addr().String()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -195,6 +195,7 @@ func (n *NIC) recall() {
 // openDevices opens the uplink, the capture, the key log and the ports, and creates the shards'
 // threads.
 func (n *NIC) openDevices() (err error) {
+	awaitAddresses(n.cfg)
 	if err = n.openUplink(); err != nil {
 		return err
 	}

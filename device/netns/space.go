@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Space is a network namespace that lives as long as its thread. Processes started in it end no
@@ -87,7 +88,7 @@ func (s *Space) Close() error {
 }
 
 // Up adds addresses such as 10.0.0.1/24 to a link in the calling thread's namespace, and brings the
-// link up.
+// link up. They can be used at once: whether somebody else has an IPv6 address is not checked.
 func Up(name string, addresses ...string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -99,7 +100,7 @@ func Up(name string, addresses ...string) error {
 			return err
 		}
 		network.IP = ip
-		if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: network}); err != nil {
+		if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: network, Flags: unix.IFA_F_NODAD}); err != nil {
 			return fmt.Errorf("%s: address %s: %w", name, a, err)
 		}
 	}
