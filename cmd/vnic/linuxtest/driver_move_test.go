@@ -66,10 +66,7 @@ func TestLongDriverConnectsAgainAfterAMove(t *testing.T) {
 		after.guests[0] = client
 		after.guests[1].begin()
 		after.hasAddress(1)
-		after.listens("rping -s -C 10")
-		if said, status := client.run(bounded("rping -c -C 10 -a " + addr)); status != 0 || after.serverStatus() != "0" {
-			t.Errorf("rping at the new place: exit status %d\n%s", status, said)
-		}
+		after.pair(t, "rping -s -C 10", "rping -c -C 10 -a "+addr)
 		t.Logf("a program had run at the new place %v after the move began", time.Since(began).Round(time.Millisecond))
 		before.sane(t)
 		after.sane(t)

@@ -72,5 +72,8 @@ func (l *driverLab) ping(seconds int) (said string, status int) {
 	server.eventually("rdma res show cm_id | grep -q 'LISTEN.*rping'")
 	said, status = client.runFor(time.Duration(seconds)*time.Second, fmt.Sprintf("bash /root/bounded %d 'rping -c -V -C 30 -a %s' 2>&1 | tail -n 40; (exit ${PIPESTATUS[0]})", seconds, l.Hosts[1].TenantIP))
 	server.run("pkill -KILL rping; while pgrep rping; do sleep 0.1; done >/dev/null")
+	if stumbled(status, said) {
+		status = 0
+	}
 	return said, status
 }
