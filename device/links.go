@@ -246,6 +246,14 @@ func (l *links) PeerDown(peer uint32, reason error) {
 	p.mail.Down()
 }
 
+// PeerRevoked implements cmlink.Handler.
+func (l *links) PeerRevoked(peer uint32) {
+	if p := l.to(peer); p != nil {
+		l.log.Info("peer revoked while it is down", "peer", p.name)
+		p.mail.Revoked()
+	}
+}
+
 // Message implements cmlink.Handler.
 func (l *links) Message(peer uint32, msg []byte) {
 	if p := l.to(peer); p != nil {

@@ -9,6 +9,9 @@ import (
 type Handler interface {
 	PeerUp(peer uint32)
 	PeerDown(peer uint32, reason error)
+	// PeerRevoked tells that a peer which is down had a certificate that is revoked now. Of a peer that is up
+	// PeerDown tells it, with ErrRevoked.
+	PeerRevoked(peer uint32)
 	// Message delivers msg, which the handler owns.
 	Message(peer uint32, msg []byte)
 }

@@ -31,8 +31,8 @@
 // # Guarantees
 //
 // Messages arrive in order, and none is lost between PeerUp and PeerDown: a sender whose queue is
-// full breaks the connection rather than dropping a message. PeerUp, Message and PeerDown of one
-// peer are called one after the other; those of different peers may be called at the same time. A
+// full breaks the connection rather than dropping a message. PeerUp, Message, PeerDown and PeerRevoked
+// of one peer are called one after the other; those of different peers may be called at the same time. A
 // message sent before the sender saw PeerDown may still be sent on the next connection. For this
 // reason package cm ignores messages before its Hello.
 //

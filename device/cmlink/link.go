@@ -287,7 +287,8 @@ func (l *Link) knows(addr netip.Addr) bool {
 	return slices.ContainsFunc(l.all(), func(p *peer) bool { return p.at(addr) })
 }
 
-// watchRevoked ends the links to peers whose certificate is revoked, soon after ca.crl was replaced.
+// watchRevoked ends the links to peers whose certificate is revoked, soon after ca.crl was replaced, and tells of
+// such peers that are down.
 func (l *Link) watchRevoked() {
 	dir := l.shared.cfg.Identity.dir
 	var last fs.FileInfo
@@ -299,6 +300,7 @@ func (l *Link) watchRevoked() {
 		last = is
 		for _, p := range l.all() {
 			p.checkCertificate()
+			p.checkLast()
 		}
 	}
 }

@@ -87,6 +87,11 @@ func (r *recorder) PeerDown(h uint32, reason error) {
 	r.events <- fmt.Sprintf("down %d", h)
 }
 
+func (r *recorder) PeerRevoked(h uint32) {
+	r.set(h, false, false, "PeerRevoked")
+	r.events <- fmt.Sprintf("revoked %d", h)
+}
+
 func (r *recorder) Message(h uint32, msg []byte) {
 	r.set(h, true, true, "Message")
 	r.events <- fmt.Sprintf("msg %d %s", h, msg)
@@ -105,6 +110,19 @@ func (r *recorder) wait(want string) {
 		case <-timeout:
 			r.t.Fatalf("no %q", want)
 		}
+	}
+}
+
+// next returns when the event has come, and accepts no other before it.
+func (r *recorder) next(want string) {
+	r.t.Helper()
+	select {
+	case got := <-r.events:
+		if got != want {
+			r.t.Fatalf("%s, want %s", got, want)
+		}
+	case <-time.After(2 * time.Minute):
+		r.t.Fatalf("no %q", want)
 	}
 }
 

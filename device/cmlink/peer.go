@@ -29,6 +29,9 @@ type peer struct {
 	arrived chan *tls.Conn // the newest connection that the peer dialed, already verified; capacity 1
 	moved   chan struct{}  // it has another address; capacity 1
 
+	lastMu sync.Mutex        // also held in PeerUp and PeerRevoked, so that nothing new is taken for what was agreed before
+	last   *x509.Certificate // of the last session, while the peer is down; nil also if it is revoked
+
 	mu       sync.Mutex
 	addr     string        // "address:port"; "": not known
 	yield    func()        // ends the dialing under way, for a connection of the first NIC
@@ -141,6 +144,17 @@ func (p *peer) checkCertificate() {
 	}
 	if errors.Is(err, ErrRevoked) || errors.Is(err, errDropped) {
 		s.end(err)
+	}
+}
+
+// checkLast tells the handler if the peer is down and the certificate of its last session is revoked: what was agreed
+// then is still in use, and a NIC must not keep that by closing its link.
+func (p *peer) checkLast() {
+	p.lastMu.Lock()
+	defer p.lastMu.Unlock()
+	if p.last != nil && errors.Is(p.shared.identity.Load().checkRevoked(p.last), ErrRevoked) {
+		p.last = nil
+		p.shared.handler.PeerRevoked(p.ID)
 	}
 }
 
@@ -455,7 +469,10 @@ func (p *peer) serve(s *session) {
 	}
 	p.mu.Unlock()
 	p.checkCertificate() // since the handshake
+	p.lastMu.Lock()
+	p.last = nil
 	p.shared.handler.PeerUp(p.ID)
+	p.lastMu.Unlock()
 	p.shared.cfg.Log.Info("connection management: link up", "peer", p.Name, "remote", s.conn.RemoteAddr())
 
 	stop := context.AfterFunc(p.ctx, func() { s.end(p.closing()) })
@@ -478,6 +495,13 @@ func (p *peer) serve(s *session) {
 	reason := reasonFor(s.reason)
 	p.shared.cfg.Log.Info("connection management: link down", "peer", p.Name, "reason", reason)
 	p.shared.handler.PeerDown(p.ID, reason)
+	if errors.Is(reason, ErrRevoked) {
+		return
+	}
+	p.lastMu.Lock()
+	p.last = s.cert
+	p.lastMu.Unlock()
+	p.checkLast() // since the session ended
 }
 
 // closing returns why ctx is done.

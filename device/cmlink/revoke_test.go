@@ -211,6 +211,87 @@ func TestARevokedPeerIsCutOff(t *testing.T) {
 	}
 }
 
+// TestARevokedPeerThatIsDownIsReportedOnce: what was agreed on its last link must end, too. A list that changes for
+// the sake of others does not report it again, nor a certificate that it has replaced.
+func TestARevokedPeerThatIsDownIsReportedOnce(t *testing.T) {
+	dir := t.TempDir()
+	load := func(name string) *Identity {
+		t.Helper()
+		id, err := Load(dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	if err := Init(dir, "lab", []string{"1", "2", "3"}); err != nil {
+		t.Fatal(err)
+	}
+	b, rb := start(t, Config{Listen: "127.0.0.1:0", Identity: load("3"), Peers: []Peer{{ID: 1, Name: "1"}, {ID: 2, Name: "2"}}, Revoked: time.Millisecond})
+	visit := func(name string) { // the peer comes up and goes down
+		t.Helper()
+		a, _ := start(t, Config{Identity: load(name), Peers: []Peer{{ID: 3, Name: "3", Addr: b.Addr().String()}}})
+		rb.next("up " + name)
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		rb.next("down " + name)
+	}
+	revoke := func(name string) {
+		t.Helper()
+		if err := Revoke(dir, name); err != nil {
+			t.Fatal(err)
+		}
+		rb.next("revoked " + name)
+	}
+	again := func(name string) { // another certificate for it
+		t.Helper()
+		certPath, keyPath := pairPaths(dir, name)
+		if err := errors.Join(os.Remove(certPath), os.Remove(keyPath), Add(dir, "lab", []string{name})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	visit("1")
+	visit("2")
+	revoke("1")
+	revoke("2")
+	again("1")
+	visit("1")
+	again("2")
+	visit("2")
+	revoke("2")
+	revoke("1")
+	if err := b.Close(); err != nil { // nothing follows that
+		t.Fatal(err)
+	}
+	if len(rb.events) > 0 {
+		t.Errorf("then %s", <-rb.events)
+	}
+}
+
+// TestARevokedPeerThatGoesDownItselfIsReported: nobody else finds a certificate that is revoked in the moment in which
+// the link ends for another reason.
+func TestARevokedPeerThatGoesDownItselfIsReported(t *testing.T) {
+	dir := t.TempDir()
+	if err := Init(dir, "lab", []string{"1", "2"}); err != nil {
+		t.Fatal(err)
+	}
+	var ids [2]*Identity
+	for i, name := range []string{"1", "2"} {
+		var err error
+		if ids[i], err = Load(dir, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, rb := accepting(t, func(c *Config) { c.Identity, c.Revoked = ids[1], time.Hour })
+	a, _ := dialing(t, b.Addr().String(), func(c *Config) { c.Identity, c.Revoked = ids[0], time.Hour })
+	rb.next("up 1")
+	if err := errors.Join(Revoke(dir, "1"), a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	rb.next("down 1")
+	rb.next("revoked 1")
+}
+
 func TestTheDomainIsThatOfTheCA(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := DomainOf(dir); err == nil || strings.Contains(err.Error(), "--domain") {
