@@ -288,13 +288,27 @@ func (l *Link) knows(addr netip.Addr) bool {
 }
 
 // watchRevoked ends the links to peers whose certificate is revoked, soon after ca.crl was replaced, and tells of
-// such peers that are down.
+// such peers that are down. A list that cannot be read is looked at again until it can: a file's size and time stay
+// when its mode changes.
 func (l *Link) watchRevoked() {
 	dir := l.shared.cfg.Identity.dir
-	var last fs.FileInfo
+	var last fs.FileInfo // of the list that was read last
+	said := ""           // why it cannot be read
 	for sleep(l.shared.ctx, l.shared.cfg.Revoked) {
-		is, err := os.Stat(revokedPath(dir))
-		if err != nil || last != nil && os.SameFile(is, last) && is.ModTime().Equal(last.ModTime()) && is.Size() == last.Size() {
+		is, _ := os.Stat(revokedPath(dir)) // what is in the way of that is in the way of reading, too
+		if os.SameFile(is, last) && is.ModTime().Equal(last.ModTime()) && is.Size() == last.Size() {
+			continue
+		}
+		list, err := revokedList(dir, l.shared.identity.Load().trusted)
+		if err != nil {
+			if why := err.Error(); why != said {
+				said = why
+				l.shared.cfg.Log.Warn("connection management: the list of revoked certificates cannot be read, and no link comes up until it can", "err", err)
+			}
+			continue
+		}
+		said = ""
+		if list == nil {
 			continue // if there is none any more, links that are up stay up
 		}
 		last = is

@@ -1,13 +1,16 @@
 package cmlink
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"math/big"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -290,6 +293,106 @@ func TestARevokedPeerThatGoesDownItselfIsReported(t *testing.T) {
 	}
 	rb.next("down 1")
 	rb.next("revoked 1")
+}
+
+// listFile is the list of revoked certificates in the folder of NICs 1 and 2. What is written to it looks the same from
+// outside, as a file does before and after a change of its mode.
+type listFile struct {
+	t            *testing.T
+	ids          [2]*Identity
+	path         string
+	good, broken []byte // it revokes NIC 1; it is none
+	at           time.Time
+}
+
+// newListFile returns a list that is not there yet.
+func newListFile(t *testing.T) *listFile {
+	t.Helper()
+	dir := t.TempDir()
+	l := &listFile{t: t, path: revokedPath(dir), at: time.Now()}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(Init(dir, "lab", []string{"1", "2"}))
+	for i, name := range []string{"1", "2"} {
+		var err error
+		l.ids[i], err = Load(dir, name)
+		must(err)
+	}
+	must(Revoke(dir, "1"))
+	var err error
+	l.good, err = os.ReadFile(l.path)
+	must(err)
+	l.broken = bytes.Repeat([]byte("x"), len(l.good))
+	l.remove()
+	return l
+}
+
+func (l *listFile) write(b []byte) {
+	l.t.Helper()
+	if err := errors.Join(os.WriteFile(l.path, b, 0o644), os.Chtimes(l.path, l.at, l.at)); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *listFile) remove() {
+	l.t.Helper()
+	if err := os.Remove(l.path); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// TestAListThatCannotBeReadIsObeyedWhenItCan: the file may look the same then, as after a change of its mode.
+func TestAListThatCannotBeReadIsObeyedWhenItCan(t *testing.T) {
+	list := newListFile(t)
+	var log syncBuffer
+	b, rb := accepting(t, func(c *Config) {
+		c.Identity, c.Revoked, c.Log = list.ids[1], 20*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	dialing(t, b.Addr().String(), func(c *Config) { c.Identity = list.ids[0] })
+	rb.next("up 1")
+	list.write(list.broken)
+	await(t, "the log does not name the list", func() bool { return strings.Contains(log.String(), list.path) })
+	list.write(list.good)
+	rb.next("down 1")
+	rb.mu.Lock()
+	defer rb.mu.Unlock()
+	if !errors.Is(rb.reason, ErrRevoked) {
+		t.Errorf("down because of %v", rb.reason)
+	}
+}
+
+// TestTheLogSaysOnceThatAListCannotBeRead: not at each look, but again after the list could be read, or was removed.
+func TestTheLogSaysOnceThatAListCannotBeRead(t *testing.T) {
+	list := newListFile(t)
+	synctest.Test(t, func(t *testing.T) {
+		var log syncBuffer
+		l, err := New(Config{Identity: list.ids[1], Log: slog.New(slog.NewTextHandler(&log, nil))}, newRecorder(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for i, step := range []struct {
+			change func()
+			lines  int
+		}{
+			{func() {}, 0},
+			{func() { list.write(list.broken) }, 1},
+			{func() { list.write(list.good) }, 1},
+			{func() { list.at = list.at.Add(time.Second); list.write(list.broken) }, 2},
+			{list.remove, 2},
+			{func() { list.write(list.broken) }, 3},
+		} {
+			step.change()
+			time.Sleep(time.Minute + time.Millisecond) // many looks; none is while the next change is made
+			if n := strings.Count(log.String(), list.path); n != step.lines {
+				t.Errorf("step %d: %d lines, want %d:\n%s", i, n, step.lines, log.String())
+			}
+		}
+	})
 }
 
 func TestTheDomainIsThatOfTheCA(t *testing.T) {
