@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -101,7 +102,7 @@ func revokeCommand() *cobra.Command {
 		Use: "revoke NAME", Short: "revoke a host: its links, connections and certificate end",
 		Long: `Revokes a host. Every NIC ends its link, connections, tunnels and keys with the host
 when it hears of it, and takes none of its certificates any more; etcd no longer knows
-it. To let it in again: vnic fleet grant.`,
+it, and its tokens end. To let it in again: vnic fleet grant.`,
 		Args: cli.Arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := f.with(cmd, userRoot, func(ctx context.Context, k *clientv3.Client) error { return f.revoke(ctx, k, args[0]) })
@@ -126,6 +127,9 @@ func (f *folder) revoke(ctx context.Context, k *clientv3.Client, name string) er
 	if err != nil {
 		return err
 	}
+	if err := f.dropTokens(ctx, k, name); err != nil {
+		return err
+	}
 	if _, err := k.UserDelete(ctx, userHost+name); err != nil && !errors.Is(err, rpctypes.ErrUserNotFound) {
 		return fmt.Errorf("its grant is revoked, and it is still a user of etcd: %w", err)
 	}
@@ -133,6 +137,25 @@ func (f *folder) revoke(ctx context.Context, k *clientv3.Client, name string) er
 		return err
 	}
 	return f.revokeCertificates(ctx, k, name)
+}
+
+// dropTokens deletes the tokens of a host that were not used: they would be good again when the host is let
+// in again.
+func (f *folder) dropTokens(ctx context.Context, k *clientv3.Client, name string) error {
+	got, err := k.Get(ctx, f.tokenKey(""), clientv3.WithPrefix())
+	if err != nil {
+		return err
+	}
+	for _, kv := range got.Kvs {
+		var t issued
+		if json.Unmarshal(kv.Value, &t) != nil || t.Name != name || t.Used {
+			continue
+		}
+		if _, err := k.Delete(ctx, string(kv.Key)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // revokeCertificates adds a host's certificates to the list of those that are revoked, also those that were

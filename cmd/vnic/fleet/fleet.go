@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -163,9 +164,9 @@ func (f *folder) readGrant(ctx context.Context, k *clientv3.Client, name string)
 	return g, r.Kvs[0].ModRevision, err
 }
 
-// changeGrant reads the grant of a host, and writes it as change leaves it. What is granted by name is
-// granted to one host alone.
-func (f *folder) changeGrant(ctx context.Context, k *clientv3.Client, name string, change func(v *directory.View, g *directory.Grant, there bool) error) (g directory.Grant, err error) {
+// changeGrant reads the grant of a host, and writes it as change leaves it, together with some more. What is
+// granted by name is granted to one host alone.
+func (f *folder) changeGrant(ctx context.Context, k *clientv3.Client, name string, change func(v *directory.View, g *directory.Grant, there bool) error, more ...clientv3.Op) (g directory.Grant, err error) {
 	for {
 		v, _, err := f.view(ctx, k)
 		if err != nil {
@@ -182,7 +183,7 @@ func (f *folder) changeGrant(ctx context.Context, k *clientv3.Client, name strin
 			return g, err
 		}
 		key := directory.GrantKey(f.is.Prefix, name)
-		done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(clientv3.OpPut(key, directory.Encode(g))).Commit()
+		done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(append(slices.Clone(more), clientv3.OpPut(key, directory.Encode(g)))...).Commit()
 		if err != nil || done.Succeeded {
 			return g, err
 		}

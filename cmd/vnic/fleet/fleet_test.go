@@ -255,6 +255,92 @@ func (w *world) change(file string, f func(*token)) {
 	}
 }
 
+// TestATokenFromBeforeARevocationIsRefused: a token ends with the host's revocation, and stays ended when the
+// host is let in again. One of another host, and one from after it, are good.
+func TestATokenFromBeforeARevocationIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.signs(hostLife)
+	before, others := w.grants("a", "1"), w.grants("b", "1")
+	w.must("revoke", "a")
+	after := w.grants("a", "1")
+	dir := t.TempDir()
+	w.fails("the token has expired", "join", "--token", before, "--dir", filepath.Join(dir, "before"))
+	w.must("join", "--token", after, "--dir", filepath.Join(dir, "after"))
+	w.must("join", "--token", others, "--dir", filepath.Join(dir, "others"))
+}
+
+// between is a client's keys, whose first transaction comes after something else.
+type between struct {
+	clientv3.KV
+	first func()
+}
+
+func (b *between) Txn(ctx context.Context) clientv3.Txn {
+	if f := b.first; f != nil {
+		b.first = nil
+		f()
+	}
+	return b.KV.Txn(ctx)
+}
+
+// TestNoCertificateIsSignedPastARevocation: a host that is revoked after the signer has looked at its grant gets
+// no certificate, neither by a token nor in place of another one. If the grant only changes, it does.
+func TestNoCertificateIsSignedPastARevocation(t *testing.T) {
+	w := newWorld(t)
+	key, _, err := cmlink.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, is := range []struct {
+		name      string
+		meanwhile []string
+		signed    bool
+	}{
+		{"a", []string{"revoke", "a"}, false},
+		{"b", []string{"allow", "b", "2"}, true},
+	} {
+		k, err := w.dial(userRoot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		keys := &between{KV: k.KV}
+		k.KV = keys
+		given := func() int64 {
+			t.Helper()
+			r, err := k.Get(w.ctx(), w.signedPrefix(is.name), clientv3.WithPrefix(), clientv3.WithCountOnly())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Count
+		}
+		signs := func(what string, sign func(*token) error) {
+			t.Helper()
+			tok, err := readToken(nil, w.grants(is.name, "1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := given()
+			keys.first = func() { w.must(is.meanwhile...) }
+			err = sign(tok)
+			if signed := given() > before; signed != is.signed || (err == nil) != is.signed {
+				t.Errorf("%s, meanwhile %v: signed %v, %v", what, is.meanwhile, signed, err)
+			}
+		}
+		signs("by a token", func(tok *token) error {
+			_, err := w.sign(w.ctx(), k, tok.ID, []byte(directory.Encode(request{tok.Name, csr, mac(tok.Secret, csr)})), hostLife)
+			return err
+		})
+		signs("in place of another", func(tok *token) error {
+			return (&watcher{folder: &w.folder, k: k, life: hostLife}).renew(w.ctx(), tok.Name, csr)
+		})
+	}
+}
+
 // joins lets a host in and returns its folder.
 func (w *world) joins(name string, allow ...string) string {
 	w.t.Helper()

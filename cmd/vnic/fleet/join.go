@@ -171,21 +171,6 @@ func (f *folder) grant(ctx context.Context, k *clientv3.Client, name string, lis
 	if life < time.Second || life > usedLife {
 		return nil, fmt.Errorf("--life %s: use 1s to %s", life, usedLife)
 	}
-	_, err = f.changeGrant(ctx, k, name, func(_ *directory.View, g *directory.Grant, _ bool) error {
-		if g.Revoked = false; g.Allow == nil {
-			g.Allow = []directory.Allowed{}
-		}
-		for _, a := range list {
-			g.Add(a)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := setUser(ctx, k, userHost+name, userHost+name, f.hostRole(name)); err != nil {
-		return nil, err
-	}
 	t := &token{Name: name, Domain: f.is.Domain, Prefix: f.is.Prefix, Endpoints: f.is.Endpoints, Secret: make([]byte, 32), Ends: time.Now().Add(life).UTC().Truncate(time.Second)}
 	id := make([]byte, 12)
 	_, _ = rand.Read(t.Secret) // never fails (crypto/rand)
@@ -205,8 +190,20 @@ func (f *folder) grant(ctx context.Context, k *clientv3.Client, name string, lis
 	if err != nil {
 		return nil, err
 	}
-	_, err = k.Put(ctx, f.tokenKey(t.ID), directory.Encode(issued{Name: name, Secret: t.Secret}), clientv3.WithLease(l.ID))
-	return t, err
+	// The token is there with the grant: a revocation between the two would miss it.
+	_, err = f.changeGrant(ctx, k, name, func(_ *directory.View, g *directory.Grant, _ bool) error {
+		if g.Revoked = false; g.Allow == nil {
+			g.Allow = []directory.Allowed{}
+		}
+		for _, a := range list {
+			g.Add(a)
+		}
+		return nil
+	}, clientv3.OpPut(f.tokenKey(t.ID), directory.Encode(issued{Name: name, Secret: t.Secret}), clientv3.WithLease(l.ID)))
+	if err != nil {
+		return nil, err
+	}
+	return t, setUser(ctx, k, userHost+name, userHost+name, f.hostRole(name))
 }
 
 const joinLong = `Joins a fleet by a token of vnic fleet grant. The host's key is made here and does not

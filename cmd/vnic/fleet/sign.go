@@ -50,7 +50,11 @@ func (f *folder) sign(ctx context.Context, k *clientv3.Client, id string, b []by
 	if err != nil {
 		return refuse(err.Error())
 	}
-	if g, _, err := f.readGrant(ctx, k, t.Name); err != nil || g.Revoked {
+	g, granted, err := f.readGrant(ctx, k, t.Name)
+	if err != nil {
+		return r.Name, err
+	}
+	if g.Revoked {
 		return refuse(t.Name + " is revoked")
 	}
 	keep, err := k.Grant(ctx, int64(usedLife/time.Second))
@@ -61,13 +65,16 @@ func (f *folder) sign(ctx context.Context, k *clientv3.Client, id string, b []by
 	if err != nil {
 		return r.Name, err
 	}
-	done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(f.tokenKey(id)), "=", got.Kvs[0].ModRevision)).Then(append(then,
+	done, err := k.Txn(ctx).If(
+		clientv3.Compare(clientv3.ModRevision(f.tokenKey(id)), "=", got.Kvs[0].ModRevision),
+		clientv3.Compare(clientv3.ModRevision(directory.GrantKey(f.is.Prefix, t.Name)), "=", granted),
+	).Then(append(then,
 		clientv3.OpPut(f.tokenKey(id), directory.Encode(issued{Name: t.Name, Used: true}), clientv3.WithLease(keep.ID)),
 		clientv3.OpPut(f.answersKey(id), directory.Encode(answer{Certificate: cert}), clientv3.WithLease(keep.ID)),
 		clientv3.OpDelete(f.requestsKey(id)),
 	)...).Commit()
-	if err == nil && !done.Succeeded {
-		return refuse("the token was used before, or has expired" + again)
+	if err == nil && !done.Succeeded { // the token was used meanwhile or is over, or the grant is another one
+		return f.sign(ctx, k, id, b, life)
 	}
 	return t.Name, err
 }
@@ -98,7 +105,11 @@ func (w *watcher) renew(ctx context.Context, name string, csr []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.k.Txn(ctx).Then(append(then, clientv3.OpDelete(directory.RenewKey(w.is.Prefix, name)))...).Commit()
+	done, err := w.k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(directory.GrantKey(w.is.Prefix, name)), "=", revision)).
+		Then(append(then, clientv3.OpDelete(directory.RenewKey(w.is.Prefix, name)))...).Commit()
+	if err == nil && !done.Succeeded { // the grant is another one
+		return w.renew(ctx, name, csr)
+	}
 	return err
 }
 
