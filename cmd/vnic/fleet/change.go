@@ -329,80 +329,145 @@ func (f *folder) move(ctx context.Context, k *clientv3.Client, what, to, as stri
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}
-		m := &moving{folder: f, k: k, to: to, move: &move, before: [2]string{directory.Encode(source), directory.Encode(target)}}
+		m := &moving{folder: f, k: k, to: to, move: &move}
+		for _, o := range target.Moves {
+			if o.Moving && o.Function == move.Function && !m.same(o) && len(o.Addresses) > 0 && target.Named(directory.Address{Tenant: o.Tenant, Addr: o.Addresses[0]}) {
+				return move, fmt.Errorf("%s/%s is to have %v, which moves there from %s; name another function of %s by --as", to, o.Function, directory.Address{Tenant: o.Tenant, Addr: o.Addresses[0]}, o.From, to)
+			}
+		}
 		for _, a := range fn.Addresses {
 			at := directory.Address{Tenant: fn.Tenant, Addr: a}
-			source.Drop(at)
-			target.Add(at)
+			if source.Named(at) {
+				source.Drop(at)
+				m.dropped = append(m.dropped, at)
+			}
+			if !target.Named(at) {
+				target.Add(at)
+				m.added = append(m.added, at)
+			}
 		}
-		moved := func(o directory.Move) bool {
-			return o.Tenant == move.Tenant && slices.Equal(o.Addresses, move.Addresses)
-		}
-		source.Moves = slices.DeleteFunc(source.Moves, moved)
-		target.Moves = append(slices.DeleteFunc(target.Moves, func(o directory.Move) bool { return moved(o) || o.Function == move.Function }), move)
-		m.keys = [2]string{directory.GrantKey(f.is.Prefix, from), directory.GrantKey(f.is.Prefix, to)}
-		done, err := m.write(ctx, [2]int64{was, is}, [2]string{directory.Encode(source), directory.Encode(target)})
+		source.Moves, m.replaced[0] = without(source.Moves, m.same)
+		target.Moves, m.replaced[1] = without(target.Moves, func(o directory.Move) bool { return m.same(o) || o.Function == move.Function })
+		target.Moves = append(target.Moves, move)
+		done, err := k.Txn(ctx).If(f.grantIs(from, was), f.grantIs(to, is)).Then(f.putGrant(from, source), f.putGrant(to, target)).Commit()
 		if err != nil {
 			return move, err
 		}
 		if done.Succeeded {
-			m.at, m.target = done.Header.Revision, &target
+			m.at = done.Header.Revision
 			err = m.finish(ctx)
 			return move, err
 		}
 	}
 }
 
+// without returns a list without some moves, and these.
+func without(list []directory.Move, some func(directory.Move) bool) (rest, those []directory.Move) {
+	for _, o := range list {
+		if some(o) {
+			those = append(those, o)
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	return rest, those
+}
+
+func (f *folder) grantIs(name string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(directory.GrantKey(f.is.Prefix, name)), "=", revision)
+}
+
+func (f *folder) putGrant(name string, g directory.Grant) clientv3.Op {
+	return clientv3.OpPut(directory.GrantKey(f.is.Prefix, name), directory.Encode(g))
+}
+
 // moving is a move that is under way.
 type moving struct {
 	*folder
-	k      *clientv3.Client
-	to     string
-	move   *directory.Move
-	keys   [2]string // of the grants: of the host that has the function, and of the one that is to have it
-	before [2]string // what they were
-	target *directory.Grant
-	at     int64  // revision of both now
-	record *int64 // revision of the new host's record; 0: it has none; nil: not known yet
+	k        *clientv3.Client
+	to       string
+	move     *directory.Move
+	at       int64               // revision at which it began
+	dropped  []directory.Address // what it took from the grant of the host that has the function
+	added    []directory.Address // what it added to the grant of the new host
+	replaced [2][]directory.Move // what it took from the moves of the two
 }
 
-// write writes both grants if they and, once it is known, the record of the new host are still those of
-// some revisions.
-func (m *moving) write(ctx context.Context, revisions [2]int64, values [2]string) (*clientv3.TxnResponse, error) {
-	var same []clientv3.Cmp
-	var puts []clientv3.Op
-	for i, key := range m.keys {
-		same, puts = append(same, clientv3.Compare(clientv3.ModRevision(key), "=", revisions[i])), append(puts, clientv3.OpPut(key, values[i]))
-	}
-	if m.record != nil {
-		same = append(same, clientv3.Compare(clientv3.ModRevision(directory.HostKey(m.is.Prefix, m.to)), "=", *m.record))
-	}
-	return m.k.Txn(ctx).If(same...).Then(puts...).Commit()
+// same reports whether another move is of the same function.
+func (m *moving) same(o directory.Move) bool {
+	return o.Tenant == m.move.Tenant && slices.Equal(o.Addresses, m.move.Addresses)
 }
 
-// finish waits until the new host has the function. If it cannot take it, both grants are again what they
-// were.
+// finish waits until the new host has the function; then the old one has lost it for good. If the new one
+// cannot take it, what the move changed is changed back. Others may change the same grants meanwhile, as another
+// move to that host does, so that this leaves alone all that is not of this move.
 func (m *moving) finish(ctx context.Context) error {
 	why, err := m.await(ctx)
 	if err != nil {
 		return err
 	}
-	if why == "" {
-		m.move.Moving = false
-		for i := range m.target.Moves {
-			m.target.Moves[i].Moving = false // the old host has lost it for good
+	for {
+		source, was, err := m.readGrant(ctx, m.k, m.move.From)
+		if err != nil {
+			return err
 		}
-		_, err := m.k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(m.keys[1]), "=", m.at)).Then(clientv3.OpPut(m.keys[1], directory.Encode(m.target))).Commit()
-		return err
+		target, is, err := m.readGrant(ctx, m.k, m.to)
+		if err != nil {
+			return err
+		}
+		record, taken, err := m.taken(ctx)
+		if err != nil {
+			return err
+		}
+		if taken {
+			why = "" // after all
+		}
+		i := slices.IndexFunc(target.Moves, func(o directory.Move) bool {
+			return m.same(o) && o.Moving && o.Function == m.move.Function && o.From == m.move.From
+		})
+		if why != "" && (i < 0 || source.Revoked) {
+			return fmt.Errorf("%s: %s. Somebody has changed the grants meanwhile: look with vnic fleet functions", m.to, why)
+		}
+		unchanged, then := []clientv3.Cmp{m.grantIs(m.to, is)}, []clientv3.Op{}
+		switch {
+		case why != "":
+			target.Moves = append(slices.Delete(target.Moves, i, i+1), m.replaced[1]...)
+			source.Moves = append(source.Moves, m.replaced[0]...)
+			for _, at := range m.added {
+				target.Drop(at)
+			}
+			for _, at := range m.dropped {
+				source.Add(at)
+			}
+			// Not if the new host says at this moment that it has the function.
+			unchanged = append(unchanged, m.grantIs(m.move.From, was), clientv3.Compare(clientv3.ModRevision(directory.HostKey(m.is.Prefix, m.to)), "=", record))
+			then = append(then, m.putGrant(m.move.From, source), m.putGrant(m.to, target))
+		case i >= 0:
+			target.Moves[i].Moving = false
+			then = append(then, m.putGrant(m.to, target))
+		}
+		done, err := m.k.Txn(ctx).If(unchanged...).Then(then...).Commit()
+		switch {
+		case err != nil:
+			return err
+		case !done.Succeeded:
+			continue
+		case why != "":
+			return fmt.Errorf("%s: %s. %s still has it", m.to, why, m.move.From)
+		}
+		m.move.Moving = false
+		return nil
 	}
-	undone, err := m.write(ctx, [2]int64{m.at, m.at}, m.before)
-	switch {
-	case err != nil:
-		return err
-	case !undone.Succeeded:
-		return fmt.Errorf("%s: %s. Somebody has changed the grants meanwhile: look with vnic fleet functions", m.to, why)
+}
+
+// taken reports whether the new host's record has the function, and the record's revision; 0: there is none.
+func (m *moving) taken(ctx context.Context) (revision int64, has bool, err error) {
+	r, err := m.k.Get(ctx, directory.HostKey(m.is.Prefix, m.to))
+	if err != nil || len(r.Kvs) == 0 {
+		return 0, false, err
 	}
-	return fmt.Errorf("%s: %s. %s still has it", m.to, why, m.move.From)
+	h, err := directory.ParseHost(r.Kvs[0].Value)
+	return r.Kvs[0].ModRevision, err == nil && m.move.Among(h.Functions), nil
 }
 
 // await waits for the record of the new host to have the function, and returns why it has not.
@@ -414,19 +479,16 @@ func (m *moving) await(ctx context.Context) (why string, err error) {
 	if err != nil {
 		return "", err
 	}
-	m.record = new(int64)
 	if len(r.Kvs) > 0 {
-		*m.record = r.Kvs[0].ModRevision
-		if done, why := m.says(r.Kvs[0].Value, *m.record > m.at); done || why != "" {
+		if done, why := m.says(r.Kvs[0].Value, r.Kvs[0].ModRevision > m.at); done || why != "" {
 			return why, nil
 		}
 	}
 	for w := range m.k.Watch(clientv3.WithRequireLeader(ctx), key, clientv3.WithRev(r.Header.Revision+1)) {
 		for _, e := range w.Events {
-			if *m.record = 0; e.Type == clientv3.EventTypeDelete {
+			if e.Type == clientv3.EventTypeDelete {
 				continue
 			}
-			*m.record = e.Kv.ModRevision
 			if done, why := m.says(e.Kv.Value, true); done || why != "" {
 				return why, nil
 			}

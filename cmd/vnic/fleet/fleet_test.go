@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -474,6 +475,7 @@ func TestGrantsAreEachForOneHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		slices.SortFunc(g.Allow, func(a, b directory.Allowed) int { return cmp.Compare(a.Tenant, b.Tenant) })
 		return directory.Encode(g)
 	}
 	before := may("a") + may("b")
@@ -505,6 +507,72 @@ func TestGrantsAreEachForOneHost(t *testing.T) {
 	w.must("revoke", "b")
 	w.must("revoke", "b")
 	w.fails("host b is revoked: vnic fleet grant b lets it in again", "allow", "b", "4")
+}
+
+// TestOfTwoMovesToOneHostEachEndsByItself: two functions move to one host at a time, which takes one of them. That
+// one is there, and the other is still where it was, with its grant. Both cannot go to one function.
+func TestOfTwoMovesToOneHostEachEndsByItself(t *testing.T) {
+	w := newWorld(t)
+	w.grants("a", "1:10.0.0.1", "1:10.0.0.2")
+	w.grants("b", "1:10.0.0.3")
+	k, err := w.dial(userOperator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	fn := func(i byte) directory.Function {
+		return directory.Function{Name: fmt.Sprint("pf0.vf", i), MAC: fmt.Sprintf("02:00:00:00:00:%02x", i), Tenant: 1, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, i})}}
+	}
+	put := func(name, at string, h directory.Host) {
+		t.Helper()
+		h.Underlay, h.CM = at+":1000", at+":7471"
+		if _, err := k.Put(w.ctx(), directory.HostKey(w.is.Prefix, name), directory.Encode(h)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a", "10.9.0.1", directory.Host{Functions: []directory.Function{fn(1), fn(2)}})
+	put("b", "10.9.0.2", directory.Host{})
+	grant := func(name string) directory.Grant {
+		t.Helper()
+		g, _, err := w.readGrant(w.ctx(), k, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	// begins begins a move to b, the nth, and returns how it ends.
+	begins := func(n int, function string) <-chan error {
+		t.Helper()
+		end := make(chan error, 1)
+		go func() {
+			_, err := w.run("move", function, "b", "--wait", "1m")
+			end <- err
+		}()
+		vnictest.Eventually(t, "the beginning of a move", func() error {
+			if g := grant("b"); len(g.Moves) != n {
+				return fmt.Errorf("%+v", g)
+			}
+			return nil
+		})
+		return end
+	}
+	first := begins(1, "a/pf0.vf1")
+	w.fails("b/pf0.vf1 is to have 1:10.0.0.1, which moves there from a; name another function of b by --as", "move", "a/pf0.vf2", "b", "--as", "pf0.vf1")
+	second := begins(2, "a/pf0.vf2")
+	put("b", "10.9.0.2", directory.Host{Functions: []directory.Function{fn(2)}, Problems: map[string]string{"pf0.vf1": "its port cannot be made"}})
+	if err := <-first; err == nil || !strings.Contains(err.Error(), "b: its port cannot be made. a still has it") {
+		t.Errorf("the move that b cannot take: %v", err)
+	}
+	if err := <-second; err != nil {
+		t.Errorf("the move that b takes: %v", err)
+	}
+	a, b := grant("a"), grant("b")
+	if may := allowedText(&a); may != "1:10.0.0.1" {
+		t.Errorf("a may have %s", may)
+	}
+	if may := allowedText(&b); may != "1:10.0.0.3,1:10.0.0.2" || len(b.Moves) != 1 || b.Moves[0].Function != "pf0.vf2" || b.Moves[0].Moving {
+		t.Errorf("b may have %s, %+v", may, b.Moves)
+	}
 }
 
 // revokedNow returns the serial numbers in the list of revoked certificates, and how many are kept.
