@@ -79,7 +79,8 @@ type watcher struct {
 	sign bool
 	life time.Duration
 	out  io.Writer
-	next int64 // revision from which the tree is watched again; 0: the present one
+	next int64 // first revision of the tree that was not seen; 0: none was
+	away bool  // it was said that etcd is not reached, or has ended the watch
 
 	watching                  atomic.Bool
 	signed, refused, failures atomic.Uint64
@@ -103,7 +104,6 @@ func (w *watcher) metrics() []metrics.Value {
 
 // run watches the tree and what is beside it, and begins anew whenever that ends, until ctx is done.
 func (w *watcher) run(ctx context.Context) error {
-	told := false
 	for ctx.Err() == nil {
 		err := w.watch(ctx)
 		if ctx.Err() != nil {
@@ -112,10 +112,10 @@ func (w *watcher) run(ctx context.Context) error {
 		if errors.Is(err, errOthers) {
 			continue
 		}
-		if !told {
+		if !w.away {
 			w.say(change{Error: etcd.Explain(err).Error()})
 		}
-		told = err != nil
+		w.away = true
 		w.failures.Add(1)
 		select {
 		case <-time.After(time.Second):
@@ -140,7 +140,8 @@ func (w *watcher) watch(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	renew, err := w.k.Get(limited, directory.RenewKey(w.is.Prefix, ""), clientv3.WithPrefix())
+	listed := r.Header.Revision
+	renew, err := w.k.Get(limited, directory.RenewKey(w.is.Prefix, ""), clientv3.WithPrefix(), clientv3.WithRev(listed))
 	if err != nil {
 		return err
 	}
@@ -149,10 +150,16 @@ func (w *watcher) watch(ctx context.Context) (err error) {
 	}
 	w.watching.Store(true)
 	defer w.watching.Store(false)
+	w.away = false
+	return w.follow(ctx, listed)
+}
+
+// follow takes what changes after a list of what is asked for, and in the tree also what was not seen before it.
+func (w *watcher) follow(ctx context.Context, listed int64) error {
+	w.next = cmp.Or(w.next, listed+1)
 	leader := clientv3.WithRequireLeader(ctx)
-	tree := w.k.Watch(leader, w.is.Prefix, clientv3.WithPrefix(), clientv3.WithRev(cmp.Or(w.next, r.Header.Revision+1)))
-	w.next = 0
-	aside := w.k.Watch(leader, directory.Aside(w.is.Prefix), clientv3.WithPrefix(), clientv3.WithRev(r.Header.Revision+1))
+	tree := w.k.Watch(leader, w.is.Prefix, clientv3.WithPrefix(), clientv3.WithRev(w.next))
+	aside := w.k.Watch(leader, directory.Aside(w.is.Prefix), clientv3.WithPrefix(), clientv3.WithRev(listed+1))
 	for {
 		var x clientv3.WatchResponse
 		ok := false
@@ -160,9 +167,17 @@ func (w *watcher) watch(ctx context.Context) (err error) {
 		case x, ok = <-tree:
 		case x, ok = <-aside:
 		}
-		if err := x.Err(); err != nil || !ok {
+		switch err := x.Err(); {
+		case x.CompactRevision >= w.next:
+			err = fmt.Errorf("the changes of revisions %d to %d are missing: %w", w.next, x.CompactRevision, err)
+			w.next = x.CompactRevision + 1
 			return err
+		case err != nil:
+			return err
+		case !ok:
+			return errors.New("the watch has ended") // the client does not say why if it was read too slowly
 		}
+		others := false
 		for _, e := range x.Events {
 			key := string(e.Kv.Key)
 			if strings.HasPrefix(key, w.is.Prefix) {
@@ -171,15 +186,14 @@ func (w *watcher) watch(ctx context.Context) (err error) {
 					c.Value = len(e.Kv.Value)
 				}
 				w.say(c)
-			}
-			if e.Type == clientv3.EventTypePut {
-				w.handle(ctx, key, e.Kv.Value)
-			}
-			if key == directory.AuthorityKey(w.is.Prefix) {
 				w.next = e.Kv.ModRevision + 1
 			}
+			if e.Type == clientv3.EventTypePut && e.Kv.ModRevision > listed {
+				w.handle(ctx, key, e.Kv.Value)
+			}
+			others = others || key == directory.AuthorityKey(w.is.Prefix)
 		}
-		if w.next > 0 {
+		if others {
 			return errOthers
 		}
 	}
