@@ -33,7 +33,8 @@ const authorityLong = `Replaces the fleet's authority while hosts use it, in thr
            again, one by one.
 
 switch and drop look first whether each host, and each member of etcd, is as far as that,
-and name those that are not. --without goes on without a host: it has to join anew.`
+and name those that are not. --without goes on without a host: it has to join anew.
+A step that was interrupted is done again.`
 
 func authorityCommand() *cobra.Command {
 	authority := &cobra.Command{Use: "authority", Short: "replace the fleet's authority while hosts use it", Long: authorityLong}
@@ -75,7 +76,20 @@ func authorityCommand() *cobra.Command {
 	return authority
 }
 
-func (f *folder) nextAuthority(context.Context, *clientv3.Client, []string) error {
+func (f *folder) nextAuthority(ctx context.Context, k *clientv3.Client, _ []string) error {
+	if next, err := cmlink.OpenNext(f.dir); err == nil && next != nil {
+		roots, err := next.Roots()
+		if err != nil {
+			return err
+		}
+		is, _, err := f.readAuthority(ctx, k)
+		if err != nil {
+			return err
+		}
+		if is.Roots != string(roots) { // it was interrupted after this
+			return nil
+		}
+	}
 	return cmlink.Next(f.dir)
 }
 
@@ -187,6 +201,19 @@ func (f *folder) publish(ctx context.Context, k *clientv3.Client) error {
 	})
 }
 
+// readAuthority returns what the fleet trusts, and the revision of it.
+func (f *folder) readAuthority(ctx context.Context, k *clientv3.Client) (is directory.Authority, revision int64, err error) {
+	r, err := k.Get(ctx, directory.AuthorityKey(f.is.Prefix))
+	if err != nil {
+		return is, 0, err
+	}
+	if len(r.Kvs) == 0 {
+		return is, 0, errors.New("the fleet has no authority: vnic fleet init")
+	}
+	is, err = directory.ParseAuthority(r.Kvs[0].Value)
+	return is, r.Kvs[0].ModRevision, err
+}
+
 // changeAuthority changes what the fleet trusts, together with some more. The list of revoked certificates
 // is signed anew, by the authority that signs now, as what is kept of them has it.
 func (f *folder) changeAuthority(ctx context.Context, k *clientv3.Client, a *cmlink.Authority, change func(is *directory.Authority) error, more ...clientv3.Op) error {
@@ -196,14 +223,7 @@ func (f *folder) changeAuthority(ctx context.Context, k *clientv3.Client, a *cml
 		if err != nil {
 			return err
 		}
-		r, err := k.Get(ctx, key)
-		if err != nil {
-			return err
-		}
-		if len(r.Kvs) == 0 {
-			return errors.New("the fleet has no authority: vnic fleet init")
-		}
-		is, err := directory.ParseAuthority(r.Kvs[0].Value)
+		is, revision, err := f.readAuthority(ctx, k)
 		if err != nil {
 			return err
 		}
@@ -228,7 +248,7 @@ func (f *folder) changeAuthority(ctx context.Context, k *clientv3.Client, a *cml
 				then = append(then, clientv3.OpDelete(f.revokedKey(c)))
 			}
 		}
-		done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", r.Kvs[0].ModRevision)).Then(then...).Commit()
+		done, err := k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(then...).Commit()
 		if err != nil || done.Succeeded {
 			return err
 		}

@@ -579,11 +579,7 @@ func TestOfTwoMovesToOneHostEachEndsByItself(t *testing.T) {
 func (w *world) revokedNow(k *clientv3.Client) (serials []*big.Int, kept int64) {
 	t := w.t
 	t.Helper()
-	r, err := k.Get(w.ctx(), directory.AuthorityKey(w.is.Prefix))
-	if err != nil {
-		t.Fatal(err)
-	}
-	is, err := directory.ParseAuthority(r.Kvs[0].Value)
+	is, _, err := w.readAuthority(w.ctx(), k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -747,6 +743,29 @@ func (w *world) says(k *clientv3.Client, name string, change func(*directory.Hos
 	f()
 	done.Wait()
 	cancel()
+}
+
+// TestAnAuthorityThatWasNotPublishedIsPublishedNext: the next authority is in the folder, and etcd was not reached
+// then. The same step tells the fleet of it, once.
+func TestAnAuthorityThatWasNotPublishedIsPublishedNext(t *testing.T) {
+	w := newWorld(t)
+	if err := cmlink.Next(w.dir); err != nil {
+		t.Fatal(err)
+	}
+	w.must("authority", "next")
+	k, err := w.dial(userOperator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	is, _, err := w.readAuthority(w.ctx(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if roots, err := os.ReadFile(w.path("ca.pem")); err != nil || is.Roots != string(roots) {
+		t.Errorf("the fleet trusts\n%sthe folder has\n%s%v", is.Roots, roots, err)
+	}
+	w.fails("one is being replaced already", "authority", "next")
 }
 
 // TestEtcdThatDoesNotKnowUsSaysSo: what is wrong with a prefix or an endpoint is said, and counted.
