@@ -128,19 +128,22 @@ func (a *Authority) Revoke(old []byte, dropped Dropped, certs ...*x509.Certifica
 	if err != nil {
 		return nil, err
 	}
+	revoked := revokes(was)
 	var serials []*big.Int
+	needless := map[string]bool{}
 	for _, c := range certs {
 		by := trusted.of(c)
-		needless := by != nil && IsOver(c) || by == nil && authorities(dropped).of(c) != nil
 		switch {
-		case by == nil && !needless: // what it says of its end may be wrong
-		case !needless && !isRevoked(was, c):
+		case by != nil && IsOver(c) || by == nil && authorities(dropped).of(c) != nil:
+			needless[c.SerialNumber.String()] = true
+		case by != nil && !revoked(c): // of another one, what it says of its end may be wrong
 			serials = append(serials, c.SerialNumber)
-		case needless && was != nil:
-			was.RevokedCertificateEntries = slices.DeleteFunc(was.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool {
-				return e.SerialNumber.Cmp(c.SerialNumber) == 0
-			})
 		}
+	}
+	if was != nil {
+		was.RevokedCertificateEntries = slices.DeleteFunc(was.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool {
+			return needless[e.SerialNumber.String()]
+		})
 	}
 	return a.revoked(was, serials...)
 }
@@ -166,14 +169,13 @@ func (a *Authority) Dropped(roots, signature []byte) (Dropped, error) {
 	})), err
 }
 
-// Revokes reports whether a certificate is in a list of revoked certificates, as PEM.
-func Revokes(list []byte, c *x509.Certificate) bool {
-	block, _ := pem.Decode(list)
-	if block == nil {
-		return false
+// Revokes returns what reports whether a certificate is in a list of revoked certificates, as PEM.
+func Revokes(list []byte) func(*x509.Certificate) bool {
+	var is *x509.RevocationList
+	if block, _ := pem.Decode(list); block != nil {
+		is, _ = x509.ParseRevocationList(block.Bytes)
 	}
-	is, err := x509.ParseRevocationList(block.Bytes)
-	return err == nil && isRevoked(is, c)
+	return revokes(is)
 }
 
 // IsOver reports whether a certificate has ended on all clocks that are less than a day behind. Then it

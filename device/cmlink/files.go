@@ -294,6 +294,17 @@ func revokedList(dir string, trusted authorities) (*x509.RevocationList, error) 
 	return list, nil
 }
 
+// revokes returns what isRevoked reports, for many certificates.
+func revokes(list *x509.RevocationList) func(*x509.Certificate) bool {
+	serials := map[string]bool{}
+	if list != nil {
+		for _, e := range list.RevokedCertificateEntries {
+			serials[e.SerialNumber.String()] = true
+		}
+	}
+	return func(c *x509.Certificate) bool { return serials[c.SerialNumber.String()] }
+}
+
 func isRevoked(list *x509.RevocationList, cert *x509.Certificate) bool {
 	return list != nil && slices.ContainsFunc(list.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool {
 		return e.SerialNumber.Cmp(cert.SerialNumber) == 0

@@ -137,8 +137,8 @@ func TestWhatADroppedAuthoritySignedLeavesTheList(t *testing.T) {
 		if list, err = a.Revoke(list, dropped, was, is, &forged); err != nil {
 			t.Fatal(err)
 		}
-		if Revokes(list, was) != step.was || !Revokes(list, is) {
-			t.Errorf("step %d: revoked is the old one: %t, the new one: %t", i, Revokes(list, was), Revokes(list, is))
+		if Revokes(list)(was) != step.was || !Revokes(list)(is) {
+			t.Errorf("step %d: revoked is the old one: %t, the new one: %t", i, Revokes(list)(was), Revokes(list)(is))
 		}
 	}
 }

@@ -243,8 +243,9 @@ func (f *folder) changeAuthority(ctx context.Context, k *clientv3.Client, a *cml
 			is.Revoked = string(list)
 		}
 		then := append(slices.Clone(more), clientv3.OpPut(key, directory.Encode(is)))
+		revokes := cmlink.Revokes([]byte(is.Revoked))
 		for _, c := range revoked {
-			if !cmlink.Revokes([]byte(is.Revoked), c) && len(then) < mostOps { // others the next time
+			if !revokes(c) && len(then) < mostOps { // others the next time
 				then = append(then, clientv3.OpDelete(f.revokedKey(c)))
 			}
 		}

@@ -165,12 +165,16 @@ func (f *folder) revokeCertificates(ctx context.Context, k *clientv3.Client, nam
 	if err != nil || len(got.Kvs) == 0 {
 		return err
 	}
-	for _, kv := range got.Kvs {
-		cert, err := certificateOf(string(kv.Value))
-		if err != nil {
-			return err
+	for some := range slices.Chunk(got.Kvs, mostOps) {
+		var puts []clientv3.Op
+		for _, kv := range some {
+			cert, err := certificateOf(string(kv.Value))
+			if err != nil {
+				return err
+			}
+			puts = append(puts, clientv3.OpPut(f.revokedKey(cert), string(kv.Value)))
 		}
-		if _, err := k.Put(ctx, f.revokedKey(cert), string(kv.Value)); err != nil {
+		if _, err := k.Txn(ctx).Then(puts...).Commit(); err != nil {
 			return err
 		}
 	}

@@ -285,17 +285,10 @@ func (b *between) Txn(ctx context.Context) clientv3.Txn {
 }
 
 // TestNoCertificateIsSignedPastARevocation: a host that is revoked after the signer has looked at its grant gets
-// no certificate, neither by a token nor in place of another one. If the grant only changes, it does.
+// no certificate, neither by a token nor by its own request. If the grant only changes, it does.
 func TestNoCertificateIsSignedPastARevocation(t *testing.T) {
 	w := newWorld(t)
-	key, _, err := cmlink.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	csr := newCSR(t)
 	for _, is := range []struct {
 		name      string
 		meanwhile []string
@@ -332,12 +325,13 @@ func TestNoCertificateIsSignedPastARevocation(t *testing.T) {
 				t.Errorf("%s, meanwhile %v: signed %v, %v", what, is.meanwhile, signed, err)
 			}
 		}
+		signs("by a request", func(tok *token) error {
+			_, err := (&watcher{folder: &w.folder, k: k, life: hostLife}).renew(w.ctx(), tok.Name, csr)
+			return err
+		})
 		signs("by a token", func(tok *token) error {
 			_, err := w.sign(w.ctx(), k, tok.ID, []byte(directory.Encode(request{tok.Name, csr, mac(tok.Secret, csr)})), hostLife)
 			return err
-		})
-		signs("in place of another", func(tok *token) error {
-			return (&watcher{folder: &w.folder, k: k, life: hostLife}).renew(w.ctx(), tok.Name, csr)
 		})
 	}
 }
@@ -598,49 +592,84 @@ func (w *world) revokedNow(k *clientv3.Client) (serials []*big.Int, kept int64) 
 	return serials, n.Count
 }
 
-// TestAllCertificatesOfARevokedHostAreRevoked: also one that was renewed and has not ended. Otherwise it would
-// be good again when the host is let in again.
-func TestAllCertificatesOfARevokedHostAreRevoked(t *testing.T) {
-	w := newWorld(t)
-	w.signs(hostLife)
-	keys := w.joins("a", "1")
-	k := w.as(keys, "a")
-	root, err := w.dial(userRoot)
+func newCSR(t *testing.T) []byte {
+	t.Helper()
+	key, _, err := cmlink.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer root.Close()
-	cert := func() string {
-		t.Helper()
-		r, err := k.Get(w.ctx(), directory.CertKey(w.is.Prefix, "a"))
-		if err != nil || len(r.Kvs) != 1 {
-			t.Fatal(r, err)
-		}
-		return string(r.Kvs[0].Value)
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
 	}
-	certs := []string{cert()}
-	for range 2 {
-		key, _, err := cmlink.NewKey()
+	return csr
+}
+
+// TestAHostGetsAnotherCertificateOnlyIfItNeedsOne: not for a key that it has one for, and not soon after it got one.
+// If another authority signs, it gets one at once. Requests are gone when they are answered.
+func TestAHostGetsAnotherCertificateOnlyIfItNeedsOne(t *testing.T) {
+	w := newWorld(t)
+	w.grants("a", "1")
+	k, err := w.dial(userRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	signer := &watcher{folder: &w.folder, k: k, life: hostLife}
+	asks := func(csr []byte, signed bool, why string) {
+		t.Helper()
+		key := directory.RenewKey(w.is.Prefix, "a")
+		if _, err := k.Put(w.ctx(), key, string(csr)); err != nil {
+			t.Fatal(err)
+		}
+		is, err := signer.renew(w.ctx(), "a", csr)
+		if is != signed || (why == "") != (err == nil) || !strings.Contains(fmt.Sprint(err), why) {
+			t.Errorf("signed: %v, %v; want %v, %q", is, err, signed, why)
+		}
+		if r, err := k.Get(w.ctx(), key); err != nil || len(r.Kvs) > 0 {
+			t.Errorf("the request is there, %v", err)
+		}
+	}
+	first, second := newCSR(t), newCSR(t)
+	asks(first, true, "")
+	asks(first, false, "")
+	asks(second, false, "and gets another one after 43m12s")
+	if err := errors.Join(cmlink.Next(w.dir), cmlink.Switch(w.dir)); err != nil {
+		t.Fatal(err)
+	}
+	asks(second, true, "")
+	w.must("revoke", "a")
+	asks(first, false, "a is not in the fleet")
+}
+
+// TestAllCertificatesOfARevokedHostAreRevoked: also those that were renewed and have not ended, however many. Otherwise
+// they would be good again when the host is let in again.
+func TestAllCertificatesOfARevokedHostAreRevoked(t *testing.T) {
+	w := newWorld(t)
+	w.grants("a", "1")
+	k, err := w.dial(userRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	csr := newCSR(t)
+	var certs []string
+	for range 250 { // etcd takes 128 in one transaction
+		cert, err := w.certify("a", csr, hostLife)
 		if err != nil {
 			t.Fatal(err)
 		}
-		csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+		then, err := w.giveCertificate(w.ctx(), k, "a", cert)
+		if err == nil {
+			_, err = k.Txn(w.ctx()).Then(then...).Commit()
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := k.Put(w.ctx(), directory.RenewKey(w.is.Prefix, "a"), string(csr)); err != nil {
-			t.Fatal(err)
-		}
-		vnictest.Eventually(t, "another certificate", func() error {
-			if is := cert(); is != certs[len(certs)-1] {
-				certs = append(certs, is)
-				return nil
-			}
-			return errors.New("it is the one of before")
-		})
+		certs = append(certs, cert)
 	}
 	w.must("revoke", "a")
-	list, kept := w.revokedNow(root)
+	list, kept := w.revokedNow(k)
 	for _, text := range certs {
 		c, err := certificateOf(text)
 		if err != nil {
@@ -653,7 +682,7 @@ func TestAllCertificatesOfARevokedHostAreRevoked(t *testing.T) {
 	if kept != int64(len(certs)) {
 		t.Errorf("%d certificates are kept, want %d", kept, len(certs))
 	}
-	if r, err := root.Get(w.ctx(), w.signedPrefix("a"), clientv3.WithPrefix()); err != nil || len(r.Kvs) > 0 {
+	if r, err := k.Get(w.ctx(), w.signedPrefix("a"), clientv3.WithPrefix()); err != nil || len(r.Kvs) > 0 {
 		t.Errorf("%v, %v", r, err)
 	}
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/x509"
@@ -67,7 +68,7 @@ func (f *folder) sign(ctx context.Context, k *clientv3.Client, id string, b []by
 	}
 	done, err := k.Txn(ctx).If(
 		clientv3.Compare(clientv3.ModRevision(f.tokenKey(id)), "=", got.Kvs[0].ModRevision),
-		clientv3.Compare(clientv3.ModRevision(directory.GrantKey(f.is.Prefix, t.Name)), "=", granted),
+		f.grantIs(t.Name, granted),
 	).Then(append(then,
 		clientv3.OpPut(f.tokenKey(id), directory.Encode(issued{Name: t.Name, Used: true}), clientv3.WithLease(keep.ID)),
 		clientv3.OpPut(f.answersKey(id), directory.Encode(answer{Certificate: cert}), clientv3.WithLease(keep.ID)),
@@ -88,29 +89,60 @@ func (f *folder) answer(ctx context.Context, k *clientv3.Client, id string, a an
 	return err
 }
 
-// renew signs another certificate of a host that is in. Only the host itself could ask for it.
-func (w *watcher) renew(ctx context.Context, name string, csr []byte) error {
-	g, revision, err := w.readGrant(ctx, w.k, name)
-	if err != nil {
-		return err
-	}
-	if revision == 0 || g.Revoked {
-		return fmt.Errorf("%s is not in the fleet", name)
-	}
-	cert, err := w.certify(name, csr, w.life)
-	if err != nil {
-		return err
+// mostCertificates is about how many certificates a host can have at a time by asking for others. All of them are
+// revoked with it, in a list that every NIC reads, which is in a record (directory.MaxRecord). A host that has lost
+// the key of the newest one waits for a thousandth of a certificate's life.
+const mostCertificates = 1000
+
+// renew signs another certificate of a host that is in, if it needs one. Only the host itself could ask for it.
+func (w *watcher) renew(ctx context.Context, name string, csr []byte) (signed bool, err error) {
+	cert, granted, err := w.another(ctx, name, csr)
+	if err != nil || cert == "" {
+		_, failed := w.k.Delete(ctx, directory.RenewKey(w.is.Prefix, name)) // a host that needs one asks again
+		return false, errors.Join(err, failed)
 	}
 	then, err := w.giveCertificate(ctx, w.k, name, cert)
 	if err != nil {
-		return err
+		return false, err
 	}
-	done, err := w.k.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(directory.GrantKey(w.is.Prefix, name)), "=", revision)).
-		Then(append(then, clientv3.OpDelete(directory.RenewKey(w.is.Prefix, name)))...).Commit()
+	done, err := w.k.Txn(ctx).If(w.grantIs(name, granted)).Then(append(then, clientv3.OpDelete(directory.RenewKey(w.is.Prefix, name)))...).Commit()
 	if err == nil && !done.Succeeded { // the grant is another one
 		return w.renew(ctx, name, csr)
 	}
-	return err
+	return err == nil, err
+}
+
+// another returns another certificate for a host, and the revision of its grant; "": the host has one for that key.
+func (w *watcher) another(ctx context.Context, name string, csr []byte) (text string, granted int64, err error) {
+	g, granted, err := w.readGrant(ctx, w.k, name)
+	if err != nil {
+		return "", 0, err
+	}
+	if granted == 0 || g.Revoked {
+		return "", 0, fmt.Errorf("%s is not in the fleet", name)
+	}
+	if text, err = w.certify(name, csr, w.life); err != nil {
+		return "", 0, err
+	}
+	cert, err := certificateOf(text)
+	if err != nil {
+		return "", 0, err
+	}
+	r, err := w.k.Get(ctx, directory.CertKey(w.is.Prefix, name))
+	if err != nil || len(r.Kvs) == 0 {
+		return text, granted, err
+	}
+	newest, err := certificateOf(string(r.Kvs[0].Value))
+	if err != nil || !bytes.Equal(newest.AuthorityKeyId, cert.AuthorityKeyId) { // all hosts ask at once if the authority is another one
+		return text, granted, nil
+	}
+	if bytes.Equal(newest.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) && time.Until(newest.NotAfter) > w.life/2 {
+		return "", 0, nil // it asked again before it had the answer
+	}
+	if age, least := cert.NotBefore.Sub(newest.NotBefore), w.life/mostCertificates; age < least {
+		return "", 0, fmt.Errorf("it got a certificate %v ago, and gets another one after %v", age, least)
+	}
+	return text, granted, nil
 }
 
 // certify signs a host's certificate.

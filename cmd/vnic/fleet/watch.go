@@ -210,11 +210,16 @@ func (w *watcher) handle(ctx context.Context, key string, value []byte) {
 	defer cancel()
 	var name string
 	var err error
+	signed := true
 	if id, ok := strings.CutPrefix(key, w.requestsKey("")); ok {
 		name, err = w.folder.sign(ctx, w.k, id, value, w.life)
 	} else if host, ok := strings.CutPrefix(key, directory.RenewKey(w.is.Prefix, "")); ok {
-		name, err = host, w.renew(ctx, host, value)
+		name = host
+		signed, err = w.renew(ctx, host, value)
 	} else {
+		return
+	}
+	if !signed && err == nil {
 		return
 	}
 	c := change{Signed: name}
