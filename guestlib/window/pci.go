@@ -153,17 +153,18 @@ func (p *PCI) interrupt(dir string) error {
 	p.vfio, p.shared, p.regs = v, v.shared, v.regs
 	if p.own {
 		p.irq = make(chan struct{}, 1)
-		p.wg.Go(p.hear)
+		irq := v.irqs[0] // close forgets it
+		p.wg.Go(func() { p.hear(irq) })
 	}
 	return nil
 }
 
 // hear waits for the interrupts of the control block.
-func (p *PCI) hear() {
+func (p *PCI) hear(irq *os.File) {
 	defer close(p.irq)
 	var count [8]byte
 	for {
-		if _, err := p.vfio.irqs[0].Read(count[:]); err != nil {
+		if _, err := irq.Read(count[:]); err != nil {
 			return // closed
 		}
 		select {
