@@ -199,7 +199,9 @@ func (d *Device) Reset(ctx context.Context) error {
 	d.admin.Store(a)
 	d.stream.Load().wg.Go(a.watch)
 	if err := d.enable(ctx); err != nil {
-		return fmt.Errorf("reset: %w", err)
+		err = fmt.Errorf("reset: %w", err)
+		a.end(lost(err)) // no command must wait for a function that is not enabled
+		return err
 	}
 	return nil
 }

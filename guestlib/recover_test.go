@@ -345,3 +345,55 @@ func TestDestroyWithoutTime(t *testing.T) {
 		}
 	}
 }
+
+// TestADeviceThatAResetDidNotEnableIsLost: if Reset fails while it enables the function, the device
+// does not say that it works, and commands fail at once. Another Reset brings it back.
+func TestADeviceThatAResetDidNotEnableIsLost(t *testing.T) {
+	silent := make(chan struct{}, 1) // the next enable has no answer
+	asked := make(chan struct{})
+	_, url := startNIC(t, func(s *fakedev.Server) {
+		s.Message = func(_ *fakedev.Session, h abi.MsgHeader, body []byte) bool {
+			var m abi.RegWrite
+			if h.Type != abi.MsgRegWrite {
+				return true
+			}
+			if m.Unmarshal(body); m.Offset != abi.RegControl || abi.Control(m.Value) != abi.ControlEnable {
+				return true
+			}
+			select {
+			case <-silent:
+				close(asked)
+				return false
+			default:
+				return true
+			}
+		}
+	})
+	ctx := testContext(t)
+	d := openDevice(t, url)
+	silent <- struct{}{}
+	short, cancel := context.WithCancel(ctx)
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if err := d.Reset(short); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	<-d.Done()
+	if err := d.Err(); !errors.Is(err, ErrDeviceLost) || !errors.Is(err, context.Canceled) {
+		t.Errorf("Err: %v", err)
+	}
+	if err := d.Await(ctx); !errors.Is(err, ErrDeviceLost) {
+		t.Errorf("Await: %v", err)
+	}
+	if _, err := d.AllocPD(ctx); !errors.Is(err, ErrDeviceLost) || errors.Is(err, ErrTimeout) {
+		t.Errorf("AllocPD: %v", err)
+	}
+	if err := d.Reset(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.AllocPD(ctx); err != nil {
+		t.Error(err)
+	}
+}
