@@ -20,7 +20,7 @@ type admin struct {
 	stream  *stream
 	timeout time.Duration
 	sq, cq  area
-	slots   chan struct{} // one token for each free entry
+	slots   chan struct{} // one token for each free entry; none before the function is enabled
 	ended   chan struct{} // closed when err is set
 	probing sync.Mutex    // held by probe
 	told    atomic.Bool   // the device may have got the queues' addresses
@@ -48,30 +48,51 @@ type params interface{ Marshal([]byte) }
 
 type result interface{ Unmarshal([]byte) }
 
+// adminLayout is that of both queues.
+var adminLayout = ring.AdminLayout(abi.MaxAdminEntries)
+
+// newAdmin returns the admin of a device's first life, with memory that serves all lives.
 func newAdmin(s *stream, pool *arena.Pool, timeout time.Duration) (*admin, error) {
-	layout := ring.AdminLayout(abi.MaxAdminEntries)
-	sq, err := newArea(pool, layout)
+	sq, err := newArea(pool, adminLayout)
 	if err != nil {
 		return nil, err
 	}
-	cq, err := newArea(pool, layout)
+	cq, err := newArea(pool, adminLayout)
 	if err != nil {
 		sq.free()
 		return nil, err
 	}
-	a := &admin{
+	return adminIn(s, sq, cq, timeout), nil
+}
+
+// adminIn returns an admin with queues in sq and cq. They may still hold what an earlier life wrote.
+func adminIn(s *stream, sq, cq area, timeout time.Duration) *admin {
+	return &admin{
 		stream: s, timeout: timeout, sq: sq, cq: cq,
 		slots:    make(chan struct{}, abi.MaxAdminEntries),
 		ended:    make(chan struct{}),
 		bell:     bell{record: abi.Doorbell{Kind: abi.DoorbellAdmin}},
-		commands: ring.NewProducer(ring.Mem(sq.block.Bytes()), layout),
-		answers:  ring.NewCQReader(ring.Mem(cq.block.Bytes()), layout),
+		commands: ring.NewProducer(ring.Mem(sq.block.Bytes()), adminLayout),
+		answers:  ring.NewCQReader(ring.Mem(cq.block.Bytes()), adminLayout),
 		waiting:  map[uint32]*command{},
 	}
+}
+
+// clear zeroes the queues (DRV-301), whose addresses the device gets next. The function must be in
+// RESET.
+func (a *admin) clear() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.sq.block.Bytes())
+	clear(a.cq.block.Bytes())
+	a.told.Store(true)
+}
+
+// open begins to send commands, some of which may wait already. The function must be READY.
+func (a *admin) open() {
 	for range abi.MaxAdminEntries {
 		a.slots <- struct{}{}
 	}
-	return a, nil
 }
 
 // do executes a command. in and out may be nil. Once the command is sent, do waits for the answer
@@ -193,12 +214,6 @@ func (a *admin) failure() error {
 	return a.err
 }
 
-// free frees the queues' memory.
-func (a *admin) free() {
-	a.sq.free()
-	a.cq.free()
-}
-
 // watch ends the life when the stream ends.
 func (a *admin) watch() {
 	select {
@@ -236,7 +251,7 @@ func (a *admin) next() (e abi.AdminCQE, c *command, err error) {
 	var entry [abi.AdminCQESize]byte
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
+	if a.closed || !a.told.Load() { // before, there may be completions of an earlier life
 		return e, nil, nil
 	}
 	ok, err := a.answers.Poll(entry[:])

@@ -239,7 +239,7 @@ func (d *Device) enable(ctx context.Context) error {
 		}
 	}
 	a := d.admin.Load()
-	a.told.Store(true)
+	a.clear()
 	for _, w := range []abi.RegWrite{
 		{Offset: abi.RegAdminSQ, Width: 8, Value: a.sq.list.Root},
 		{Offset: abi.RegAdminCQ, Width: 8, Value: a.cq.list.Root},
@@ -249,8 +249,11 @@ func (d *Device) enable(ctx context.Context) error {
 			return err
 		}
 	}
-	err = regs.control(ctx, abi.ControlEnable, abi.StateReady)
-	return regs.outside(ctx, err, slices.Concat(a.sq.block.Pages(), a.cq.block.Pages(), []uint64{a.sq.list.Root, a.cq.list.Root}))
+	if err := regs.control(ctx, abi.ControlEnable, abi.StateReady); err != nil {
+		return regs.outside(ctx, err, slices.Concat(a.sq.block.Pages(), a.cq.block.Pages(), []uint64{a.sq.list.Root, a.cq.list.Root}))
+	}
+	a.open()
+	return nil
 }
 
 // openWindow makes the stream use the function's window for doorbells, if the guest has one.

@@ -120,8 +120,8 @@ func (a *admin) probe(ctx context.Context, cq *CQ) (bell, wake time.Duration, er
 			held++
 		case <-ctx.Done():
 			return 0, 0, ctx.Err()
-		case <-a.stream.done:
-			return 0, 0, a.stream.failure()
+		case <-a.ended:
+			return 0, 0, a.failure()
 		}
 	}
 	a.mu.Lock()

@@ -134,17 +134,13 @@ func (d *Device) redial(ctx context.Context) error {
 	d.memoryInUse = d.memoryInUse || !old.released
 	d.objects.stopAll(d.stream.Load(), lost)
 	dead.close()
-	dead.free() // the pool may still hold the memory (Pool.Hold)
 	d.cm.clear()
 	conn, err := redial(ctx, d.target, d.src, d.opts.Connect)
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	s := newStream(conn)
-	a, err := newAdmin(s, d.pool, d.opts.CommandTimeout)
-	if err != nil {
-		return errors.Join(fmt.Errorf("reset: %w", err), conn.Close())
-	}
+	a := adminIn(s, dead.sq, dead.cq, dead.timeout)
 	if err := d.begin(ctx, s, a); err != nil {
 		err = fmt.Errorf("reset: %w", err)
 		s.fail(needsReset("%w", err), !a.told.Load())
@@ -190,12 +186,8 @@ func (d *Device) Reset(ctx context.Context) error {
 	// The device accesses no earlier memory any more (DEV-303).
 	d.pool.Release()
 	old.close()
-	old.free()
 	d.cm.clear()
-	a, err := newAdmin(d.stream.Load(), d.pool, old.timeout)
-	if err != nil {
-		return fmt.Errorf("reset: %w", err)
-	}
+	a := adminIn(d.stream.Load(), old.sq, old.cq, old.timeout)
 	d.admin.Store(a)
 	d.stream.Load().wg.Go(a.watch)
 	if err := d.enable(ctx); err != nil {

@@ -30,6 +30,16 @@ func replace(t *testing.T, url string, setup func(*fakedev.Server)) *fakedev.Ser
 	return next
 }
 
+// enables reports whether a client's message writes ControlEnable.
+func enables(h abi.MsgHeader, body []byte) bool {
+	var m abi.RegWrite
+	if h.Type != abi.MsgRegWrite {
+		return false
+	}
+	m.Unmarshal(body)
+	return m.Offset == abi.RegControl && abi.Control(m.Value) == abi.ControlEnable
+}
+
 // TestADeviceRecoversWhenItsNICRestarts restarts the NIC again and again (DRV-210). Objects from before fail for ever, with
 // the reason. The device recovers by itself, and new objects can use the same buffers.
 func TestADeviceRecoversWhenItsNICRestarts(t *testing.T) {
@@ -353,11 +363,7 @@ func TestADeviceThatAResetDidNotEnableIsLost(t *testing.T) {
 	asked := make(chan struct{})
 	_, url := startNIC(t, func(s *fakedev.Server) {
 		s.Message = func(_ *fakedev.Session, h abi.MsgHeader, body []byte) bool {
-			var m abi.RegWrite
-			if h.Type != abi.MsgRegWrite {
-				return true
-			}
-			if m.Unmarshal(body); m.Offset != abi.RegControl || abi.Control(m.Value) != abi.ControlEnable {
+			if !enables(h, body) {
 				return true
 			}
 			select {
@@ -395,5 +401,121 @@ func TestADeviceThatAResetDidNotEnableIsLost(t *testing.T) {
 	}
 	if _, err := d.AllocPD(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestARecoveryTakesNoMemory: a lost device whose memory is all in use recovers, also after many
+// attempts that failed.
+func TestARecoveryTakesNoMemory(t *testing.T) {
+	var refuse atomic.Bool
+	nic, url := startNIC(t, func(s *fakedev.Server) {
+		s.Reuse = true
+		s.Message = func(s *fakedev.Session, h abi.MsgHeader, body []byte) bool {
+			if !refuse.Load() || !enables(h, body) {
+				return true
+			}
+			s.Out.Send(h.Tag, &abi.RegReply{Status: abi.StatusMemoryFault})
+			return false
+		}
+	})
+	ctx := testContext(t)
+	d, err := Open(ctx, url, Options{Memory: 1 << 20, NoRecovery: true}) // the test makes all attempts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for err == nil {
+		_, err = d.Alloc(abi.PageSize)
+	}
+	inUse := d.pool.InUse()
+	refuse.Store(true)
+	nic.Session(0).Hangup()
+	<-d.Done()
+	for range 20 {
+		if err := d.Reset(ctx); !errors.Is(err, ErrInvalid) {
+			t.Fatal(err)
+		}
+	}
+	refuse.Store(false)
+	if err := d.Reset(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Reset(ctx); err != nil { // on the same stream
+		t.Fatal(err)
+	}
+	if _, err := d.AllocPD(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.pool.InUse(); n != inUse {
+		t.Errorf("%d bytes are in use, %d before", n, inUse)
+	}
+}
+
+// TestACommandWaitsUntilTheFunctionIsEnabled: a command beside Reset is not sent before the function
+// is READY, when its doorbell would have no effect (DEV-305).
+func TestACommandWaitsUntilTheFunctionIsEnabled(t *testing.T) {
+	hold := make(chan struct{}, 1)
+	held, release := make(chan struct{}), make(chan struct{})
+	_, url := startNIC(t, func(s *fakedev.Server) {
+		s.Message = func(_ *fakedev.Session, h abi.MsgHeader, body []byte) bool {
+			if enables(h, body) {
+				select {
+				case <-hold:
+					close(held)
+					<-release
+				default:
+				}
+			}
+			return true
+		}
+	})
+	ctx := testContext(t)
+	d := openDevice(t, url)
+	hold <- struct{}{}
+	reset := make(chan error, 1)
+	go func() { reset <- d.Reset(ctx) }()
+	<-held
+	short, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	if _, err := d.AllocPD(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a command that nothing can answer: %v", err)
+	}
+	made := make(chan error, 1)
+	go func() {
+		_, err := d.AllocPD(ctx)
+		made <- err
+	}()
+	close(release)
+	if err := errors.Join(<-reset, <-made); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestANewLifeReadsNoCompletionOfTheLast: an event that comes before the function is enabled again
+// does not make the driver read what the last life left in the admin queues.
+func TestANewLifeReadsNoCompletionOfTheLast(t *testing.T) {
+	var events atomic.Bool
+	nic, url := startNIC(t, func(s *fakedev.Server) {
+		s.Message = func(s *fakedev.Session, h abi.MsgHeader, _ []byte) bool {
+			if events.Load() && h.Type != abi.MsgDoorbell {
+				s.Out.Send(0, &abi.AsyncEvent{Type: abi.EventLinkState, Status: 1})
+			}
+			return true
+		}
+	})
+	ctx := testContext(t)
+	d := openDevice(t, url)
+	events.Store(true)
+	if err := d.Reset(ctx); err != nil {
+		t.Fatal(err)
+	}
+	done := d.Done()
+	nic.Session(0).Hangup()
+	<-done
+	if err := d.Await(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.AllocPD(ctx); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -151,11 +151,13 @@ func TestACompletionCountsThoughTheLifeHasEnded(t *testing.T) {
 	}
 	pool := arena.NewPool(src)
 	defer pool.Close()
+	first, err := newAdmin(newStream(nil), pool, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 2000 {
-		a, err := newAdmin(newStream(nil), pool, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := adminIn(newStream(nil), first.sq, first.cq, time.Hour)
+		a.open()
 		go func() { // completes the command and ends the life while, or before, the command is waited for
 			var c *command
 			for c == nil {
@@ -170,6 +172,5 @@ func TestACompletionCountsThoughTheLifeHasEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-a.ended
-		a.free()
 	}
 }
