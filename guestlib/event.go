@@ -219,12 +219,14 @@ func (t *table[T]) remove(n uint32, object T) {
 	}
 }
 
-// drain removes all objects and calls f, which must not use the table, for each.
+// drain removes all objects and then calls f for each. f may wait for a command that uses the object,
+// so the reader, which brings the answer, must not wait for the table meanwhile.
 func (t *table[T]) drain(f func(T)) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, object := range t.list {
+	list := t.list
+	t.list = nil
+	t.mu.Unlock()
+	for _, object := range list {
 		f(object)
 	}
-	clear(t.list)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/falcon-vnic/vnic/guestlib/internal/fakedev"
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
@@ -370,5 +372,45 @@ func TestGIDsAndFunctionsAreReadFromText(t *testing.T) {
 		if f, err := ParseFunctionID(s); err != nil || f.String() != want {
 			t.Errorf("%s: %v, %v", s, f, err)
 		}
+	}
+}
+
+// TestResetWaitsForAnObjectInUse: Reset beside a command that holds its object, as SRQ.Resize, lets
+// the command have its answer, also when an event of the object comes first.
+func TestResetWaitsForAnObjectInUse(t *testing.T) {
+	var hold atomic.Bool
+	held, release := make(chan struct{}), make(chan struct{})
+	nic, url := startNIC(t, func(s *fakedev.Server) {
+		s.Break = func(habit string) bool { return habit == "unknown commands succeed" } // it knows no SRQs
+		s.Message = func(_ *fakedev.Session, h abi.MsgHeader, _ []byte) bool {
+			if h.Type == abi.MsgDoorbell && hold.Swap(false) {
+				close(held)
+				<-release
+			}
+			return true
+		}
+	})
+	ctx := testContext(t)
+	d := openDevice(t, url)
+	pd, err := d.AllocPD(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srq, err := pd.CreateSRQ(ctx, SRQConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold.Store(true)
+	resized, reset := make(chan error, 1), make(chan error, 1)
+	go func() { resized <- srq.Resize(ctx, 128) }()
+	<-held
+	go func() { reset <- d.Reset(ctx) }()
+	for d.objects.srqs.get(srq.srqn) != nil { // until Reset has got to it
+		time.Sleep(time.Millisecond)
+	}
+	nic.Session(0).Out.Send(0, &abi.AsyncEvent{Type: abi.EventSRQLimit, Number: srq.srqn})
+	close(release)
+	if err := errors.Join(<-resized, <-reset, d.Err()); err != nil {
+		t.Error(err)
 	}
 }
