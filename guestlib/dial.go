@@ -243,9 +243,13 @@ func connectUnix(ctx context.Context, path string, src *arena.Memfd, connect con
 		return nil, err
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("%s: memory hand-over: %w", path, err), conn.Close())
+		if err == nil {
+			return
 		}
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		err = errors.Join(fmt.Errorf("%s: memory hand-over: %w", path, err), conn.Close())
 	}()
 
 	regions := src.Regions()
@@ -260,13 +264,11 @@ func connectUnix(ctx context.Context, path string, src *arena.Memfd, connect con
 		}
 		fds = append(fds, int(src.File().Fd()))
 	}
-	deadline := time.Now().Add(preambleTimeout)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
-	if err := conn.SetDeadline(deadline); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(preambleTimeout)); err != nil {
 		return nil, err
 	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // ends the wait at once
+	defer stop()
 	if n, _, err := conn.WriteMsgUnix(msg, unix.UnixRights(fds...), nil); err != nil {
 		return nil, err
 	} else if n != len(msg) {
@@ -286,6 +288,9 @@ func connectUnix(ctx context.Context, path string, src *arena.Memfd, connect con
 	}
 	if status != abi.StatusOK {
 		return nil, &StatusError{Op: "memory regions", Status: status, Reason: string(reason)}
+	}
+	if !stop() { // a deadline in the past may still be set
+		return nil, errors.New("the NIC answered too late")
 	}
 	return conn, conn.SetDeadline(time.Time{})
 }

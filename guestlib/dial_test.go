@@ -1,9 +1,12 @@
 package guestlib
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,4 +58,32 @@ func TestDialWaitsForANICThatStarts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOpenEndsWithItsContext: also while a unix socket has accepted the connection and does not
+// answer.
+func TestOpenEndsWithItsContext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	ctx, cancel := context.WithCancel(testContext(t))
+	var nic sync.WaitGroup
+	nic.Go(func() {
+		conn, err := ln.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = conn.Read(make([]byte, 4096)) // the memory is handed over
+		cancel()
+		_, _ = conn.Read(make([]byte, 1)) // until the client gives up
+	})
+	if _, err := Open(ctx, "unix://"+path, Options{Memory: 1 << 20}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	nic.Wait()
 }
