@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -260,5 +261,57 @@ func TestAFailedOpenSaysWhatTheNICAnswered(t *testing.T) {
 	}
 	if _, err := Open(testContext(t), "unix:///nonexistent/socket", Options{}); err == nil || !strings.Contains(err.Error(), "is the NIC running") {
 		t.Error(err)
+	}
+}
+
+// TestQueriesOfAHostileDeviceEnd: lists that the device gives in parts end, whatever it says of their
+// length.
+func TestQueriesOfAHostileDeviceEnd(t *testing.T) {
+	counters, memory, violations := lengthOf((*Device).Counters), lengthOf((*Device).Memory), lengthOf((*Device).Violations)
+	for name, c := range map[string]struct {
+		result func(index uint32, out []byte)
+		query  func(*Device, context.Context) (int, error)
+		want   int // -1: ErrProtocol
+	}{
+		"no counters":         {func(uint32, []byte) {}, counters, -1},
+		"fewer counters":      {func(i uint32, out []byte) { (&abi.Counters{Total: uint16(14 - i)}).Marshal(out) }, counters, -1},
+		"violations for ever": {func(uint32, []byte) {}, violations, 64},
+		"ranges for ever":     {func(_ uint32, out []byte) { (&abi.QueryMemoryResult{Ranges: 1 << 31}).Marshal(out) }, memory, -1},
+		"fewer ranges":        {func(i uint32, out []byte) { (&abi.QueryMemoryResult{Ranges: 3 - i}).Marshal(out) }, memory, 2},
+		"the most ranges":     {func(i uint32, out []byte) { (&abi.QueryMemoryResult{Ranges: 65535 - 65534*i}).Marshal(out) }, memory, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var hostile atomic.Bool
+			var id, index uint32
+			_, url := startNIC(t, func(s *fakedev.Server) {
+				s.Message = func(s *fakedev.Session, h abi.MsgHeader, _ []byte) bool {
+					if h.Type != abi.MsgDoorbell || !hostile.Load() {
+						return true
+					}
+					id++
+					e := abi.AdminCQE{ID: id}
+					c.result(index, e.Result[:])
+					index++
+					s.AdminCQE(e)
+					s.Out.CQEvent(abi.AdminCQ)
+					return false
+				}
+			})
+			d := openDevice(t, url)
+			id = d.admin.Load().id
+			hostile.Store(true)
+			n, err := c.query(d, testContext(t))
+			if c.want < 0 && !errors.Is(err, ErrProtocol) || c.want >= 0 && (n != c.want || err != nil) {
+				t.Errorf("%d, %v", n, err)
+			}
+		})
+	}
+}
+
+// lengthOf returns a query that returns only the length of its list.
+func lengthOf[T any](query func(*Device, context.Context) ([]T, error)) func(*Device, context.Context) (int, error) {
+	return func(d *Device, ctx context.Context) (int, error) {
+		list, err := query(d, ctx)
+		return len(list), err
 	}
 }
