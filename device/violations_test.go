@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -97,6 +98,41 @@ func TestGuestlibBreaksNoRule(t *testing.T) {
 	}
 	newEndpoint(t, d)
 	d.Close()
+	for i, n := range w.nics {
+		if list, err := n.Violations(ctx); err != nil || len(list) != 0 {
+			t.Errorf("NIC %d: %+v, %v", i+1, list, err)
+		}
+	}
+}
+
+// TestGuestlibBreaksNoRuleInRESET checks that queue pairs of guestlib go to RESET and are connected and
+// wired again, with as little to say for a strict NIC.
+func TestGuestlibBreaksNoRuleInRESET(t *testing.T) {
+	w := newWorldWith(t, fabric.New(devicetest.MTU).Port, func(_ int, c *config.Config) { c.NIC.Strict = true })
+	ctx := testContext(t)
+	a, b := newEndpoint(t, w.open(0, "pf0.vf1")), newEndpoint(t, w.open(1, "pf0.vf1"))
+	for round := range uint64(4) {
+		if round%2 == 0 {
+			connect(t, a, b, 7+round)
+		} else if err := errors.Join(a.qp.Wire(ctx, b.qp.Address()), b.qp.Wire(ctx, a.qp.Address())); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.qp.PostSend(&guestlib.SendWR{ID: round, Opcode: abi.OpWrite, SGL: []guestlib.SGE{a.mr.SGE(0, 8)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), Flags: guestlib.Signaled}); err != nil {
+			t.Fatal(err)
+		}
+		if c := a.next(t); c.ID != round || c.Err() != nil {
+			t.Fatalf("%+v", c)
+		}
+		for _, q := range []*guestlib.QP{a.qp, b.qp} {
+			if err := errors.Join(
+				q.PostRecv(&guestlib.RecvWR{}), // nothing uses it
+				q.Modify(ctx, guestlib.QPAttr{Mask: abi.QPAttrState, State: abi.QPStateReset}),
+				q.Modify(ctx, guestlib.QPAttr{Mask: abi.QPAttrState | abi.QPAttrAccess, State: abi.QPStateInit, Access: allAccess}),
+			); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	for i, n := range w.nics {
 		if list, err := n.Violations(ctx); err != nil || len(list) != 0 {
 			t.Errorf("NIC %d: %+v, %v", i+1, list, err)

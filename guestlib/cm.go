@@ -83,7 +83,7 @@ func (m *cm) event(d *Device, e *abi.AsyncEvent) {
 	}
 }
 
-// forget removes the connection of a destroyed QP.
+// forget removes the connection of a QP that is destroyed or in RESET.
 func (m *cm) forget(q *QP) {
 	q.mu.Lock()
 	c := q.conn

@@ -389,6 +389,17 @@ func (c *CQ) detach(qp *QP) {
 	c.discard(func(e *abi.CQE) bool { return e.QPN == qp.qpn })
 }
 
+// passOver discards the completions of a QP in RESET that were not polled: its queues do not know the
+// work any more (DEV-610).
+func (c *CQ) passOver(qp *QP) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.discard(func(e *abi.CQE) bool { return e.QPN == qp.qpn })
+}
+
 // detachSRQ is detach for a destroyed XRC SRQ.
 func (c *CQ) detachSRQ(s *SRQ) {
 	c.mu.Lock()

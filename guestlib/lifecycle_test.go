@@ -414,3 +414,143 @@ func TestResetWaitsForAnObjectInUse(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// again moves QPs to RESET and back to INIT.
+func again(t *testing.T, qps ...*QP) {
+	t.Helper()
+	for _, q := range qps {
+		for _, attr := range []QPAttr{
+			{Mask: abi.QPAttrState, State: abi.QPStateReset},
+			{Mask: abi.QPAttrState | abi.QPAttrAccess, State: abi.QPStateInit, Access: allAccess},
+		} {
+			if err := q.Modify(testContext(t), attr); err != nil {
+				t.Fatal(err)
+			}
+			if s := q.State(); s != attr.State {
+				t.Errorf("the QP is in %s", s)
+			}
+			if err := q.PostRecv(&RecvWR{ID: 4}); attr.State == abi.QPStateReset && !errors.Is(err, ErrState) || attr.State == abi.QPStateInit && err != nil {
+				t.Errorf("PostRecv in %s: %v", attr.State, err)
+			}
+		}
+	}
+}
+
+// wire wires two endpoints.
+func wire(t *testing.T, a, b *endpoint) {
+	t.Helper()
+	ctx := testContext(t)
+	if err := errors.Join(a.qp.Wire(ctx, b.qp.Address()), b.qp.Wire(ctx, a.qp.Address())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAQPBeginsAgainAfterRESET: nothing of what was posted before RESET is carried out or completes
+// after it, and the QP takes as much work as a new one (DRV-601, DEV-610).
+func TestAQPBeginsAgainAfterRESET(t *testing.T) {
+	_, url := startNIC(t, nil)
+	a := newEndpoint(t, openDevice(t, url), QPConfig{})
+	b := newEndpoint(t, openDevice(t, url), QPConfig{})
+	write := func(id uint64, at int) *SendWR {
+		return &SendWR{ID: id, Opcode: Write, Flags: Signaled, SGL: []SGE{a.mr.SGE(at, 1)}, RemoteAddr: b.mr.Addr() + uint64(at), RKey: b.mr.RKey()}
+	}
+	post := func(wr *SendWR) {
+		t.Helper()
+		if err := a.qp.PostSend(wr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wire(t, a, b)
+	a.mr.Bytes()[0] = 1
+	post(write(1, 0))
+	if wc := next(t, a.cq); wc.ID != 1 || wc.Err() != nil {
+		t.Fatal(wc)
+	}
+	post(write(2, 0))
+	if err := a.cq.Wait(testContext(t)); err != nil { // its completion is not polled
+		t.Fatal(err)
+	}
+	post(&SendWR{ID: 3, Opcode: Send, Flags: Signaled}) // waits for a receive
+	again(t, a.qp, b.qp)
+	wire(t, a, b)
+	a.mr.Bytes()[0] = 77
+	for i := range uint64(200) { // more than the queue holds
+		post(write(10+i, 1))
+		if wc := next(t, a.cq); wc.ID != 10+i || wc.Err() != nil {
+			t.Fatal(wc)
+		}
+	}
+	if v := b.mr.Bytes()[0]; v != 1 {
+		t.Errorf("a request from before RESET wrote %d", v)
+	}
+	post(&SendWR{ID: 5, Opcode: Send, Flags: Signaled})
+	if wc := next(t, b.cq); wc.ID != 4 || wc.Err() != nil { // of the receive that was posted in INIT
+		t.Error(wc)
+	}
+	if wc := next(t, a.cq); wc.ID != 5 || wc.Err() != nil {
+		t.Error(wc)
+	}
+}
+
+// TestAConnectedQPConnectsAgainAfterRESET: RESET ends the connection, whose last event does not
+// change the state of the QP any more.
+func TestAConnectedQPConnectsAgainAfterRESET(t *testing.T) {
+	a, b := newPair(t, QPConfig{})
+	for range 3 {
+		down := b.qp.Down()
+		again(t, a.qp)
+		<-down
+		again(t, b.qp)
+		connectPair(t, a, b, 2, "", "")
+	}
+}
+
+// TestAQPWhoseRESETFailsGoesOn: as if nobody had asked.
+func TestAQPWhoseRESETFailsGoesOn(t *testing.T) {
+	a, b := newPair(t, QPConfig{})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.qp.Modify(over, QPAttr{Mask: abi.QPAttrState, State: abi.QPStateReset}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err := a.qp.PostSend(&SendWR{ID: 1, Opcode: Write, Flags: Signaled, SGL: []SGE{a.mr.SGE(0, 1)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}); err != nil {
+		t.Fatal(err)
+	}
+	if wc := next(t, a.cq); wc.ID != 1 || wc.Err() != nil {
+		t.Error(wc)
+	}
+}
+
+// TestRESETBesidePostsAndPolls: a QP may go to RESET while other goroutines post to it and poll its
+// CQ. The race detector makes this test stronger.
+func TestRESETBesidePostsAndPolls(t *testing.T) {
+	_, url := startNIC(t, nil)
+	a := newEndpoint(t, openDevice(t, url), QPConfig{})
+	b := newEndpoint(t, openDevice(t, url), QPConfig{})
+	wr := SendWR{ID: 1, Opcode: Write, Flags: Signaled, SGL: []SGE{a.mr.SGE(0, 1)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
+	var end atomic.Bool
+	var others sync.WaitGroup
+	others.Go(func() {
+		for !end.Load() {
+			if err := a.qp.PostSend(&wr); err != nil && !errors.Is(err, ErrState) && !errors.Is(err, ErrQueueFull) {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	others.Go(func() {
+		var wc [8]WC
+		for !end.Load() {
+			if _, err := a.cq.Poll(wc[:]); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 10 {
+		wire(t, a, b)
+		again(t, a.qp, b.qp)
+	}
+	end.Store(true)
+	others.Wait()
+}

@@ -229,6 +229,7 @@ func putSGL(b []byte, at int, sgl []SGE) int {
 type workQueue struct {
 	mu     sync.Mutex
 	dead   bool
+	idle   bool   // the QP is in RESET, or on its way there
 	always bool   // ring for every change, because the event index is not used
 	next   uint32 // index of the next work request
 	oldest uint32 // index of the oldest one not completed
@@ -288,6 +289,8 @@ func (w *workQueue) room() error {
 	switch {
 	case w.dead:
 		return ErrClosed
+	case w.idle: // DRV-601
+		return stateError("QP %d is in %s", w.bell.record.Queue, abi.QPStateReset)
 	case w.posted != nil && w.next-w.oldest == w.layout.Entries():
 		return ErrQueueFull
 	}
@@ -398,6 +401,52 @@ func (w *workQueue) resume(s *stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dead = false
+	w.wake(s)
+}
+
+// rest makes the queue refuse work, and mutes its doorbell, while the QP goes to RESET and is there.
+func (w *workQueue) rest(s *stream) {
+	if w == nil {
+		return // the QP has no such queue
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.idle = true
+	s.mute(&w.bell)
+}
+
+// restart empties a queue that rests: the device begins at index 0 again (DRV-601).
+func (w *workQueue) restart(s *stream) {
+	if w == nil {
+		return // the QP has no such queue
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dead {
+		return // the memory may be freed
+	}
+	mem := w.area.block.Bytes()
+	clear(mem[:abi.QueueHeaderSize])
+	w.ring = *ring.NewProducer(ring.Mem(mem), w.layout)
+	w.next, w.oldest = 0, 0
+	s.rewind(&w.bell)
+}
+
+// unrest undoes rest.
+func (w *workQueue) unrest(s *stream) {
+	if w == nil {
+		return // the QP has no such queue
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.idle = false
+	if !w.dead {
+		w.wake(s)
+	}
+}
+
+// wake lets the doorbell ring again. The caller holds mu.
+func (w *workQueue) wake(s *stream) {
 	s.unmute(&w.bell)
 	if w.next != 0 {
 		s.ring(&w.bell, w.ring.Next()) // a doorbell may have been dropped

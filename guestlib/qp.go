@@ -244,8 +244,8 @@ func (q *QP) Num() uint32 { return q.qpn }
 func (q *QP) State() QPState { return QPState(q.state.Load()) }
 
 // SendsTaken returns the number of send work requests that the device has read since the QP was
-// created, modulo 2^32. It only reads memory. The time from PostSend until it grows is the latency
-// of a doorbell.
+// created or in RESET, modulo 2^32. It only reads memory. The time from PostSend until it grows is
+// the latency of a doorbell.
 func (q *QP) SendsTaken() (uint32, error) { return q.sq.taken() }
 
 // Query asks the device for the state and attributes.
@@ -260,14 +260,59 @@ type QPAttr = abi.ModifyQP
 
 // Modify changes state and attributes, like ibv_modify_qp. Connect and Accept move a QP to RTS by
 // themselves. Modify is mostly needed for SQD: to stop sending (an EventSQDrained follows if
-// SQDNotify is set), change attributes that must not change while sending, and go on.
+// SQDNotify is set), change attributes that must not change while sending, and go on. In RESET the QP
+// has no work and no connection, and takes none: outstanding work gets no completion, and completions
+// not polled yet are dropped. From there it goes to INIT.
 func (q *QP) Modify(ctx context.Context, attr QPAttr) error {
 	attr.QPN = q.qpn
-	err := q.pd.admin.do(ctx, abi.AdminOpModifyQP, &attr, nil, nil)
-	if err == nil && attr.Mask&abi.QPAttrState != 0 {
-		q.state.Store(uint32(attr.State))
+	if attr.Mask&abi.QPAttrState == 0 {
+		return q.pd.admin.do(ctx, abi.AdminOpModifyQP, &attr, nil, nil)
 	}
-	return err
+	if attr.State == abi.QPStateReset {
+		return q.reset(ctx, &attr)
+	}
+	err := q.pd.admin.do(ctx, abi.AdminOpModifyQP, &attr, nil, nil)
+	if err != nil {
+		return err
+	}
+	q.state.Store(uint32(attr.State))
+	if attr.State == abi.QPStateInit {
+		q.unrest()
+	}
+	return nil
+}
+
+// reset is Modify to RESET.
+func (q *QP) reset(ctx context.Context, attr *abi.ModifyQP) error {
+	s, from := q.dev.stream.Load(), q.State()
+	q.sq.rest(s)
+	q.rq.rest(s)
+	err := q.pd.admin.do(ctx, abi.AdminOpModifyQP, attr, nil, func(e *abi.AdminCQE) {
+		if e.Status == abi.StatusOK {
+			q.dev.cm.forget(q) // before the event that the connection has ended, which would mean ERR
+		}
+	})
+	if err != nil {
+		if from != abi.QPStateReset {
+			q.unrest()
+		}
+		return err
+	}
+	q.sendCQ.passOver(q) // while the queues still know what was posted, as others may poll
+	q.recvCQ.passOver(q)
+	q.sq.restart(s)
+	q.rq.restart(s)
+	q.mu.Lock()
+	q.path = Path{}
+	q.mu.Unlock()
+	q.state.Store(uint32(abi.QPStateReset))
+	return nil
+}
+
+// unrest lets work be posted again.
+func (q *QP) unrest() {
+	q.sq.unrest(q.dev.stream.Load())
+	q.rq.unrest(q.dev.stream.Load())
 }
 
 // Fail moves the QP to ERR. Outstanding work is flushed; each request gets a WC.

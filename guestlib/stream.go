@@ -222,6 +222,13 @@ func (s *stream) unmute(b *bell) {
 	s.mu.Unlock()
 }
 
+// rewind makes b, which is muted, one of a queue that begins again at index 0.
+func (s *stream) rewind(b *bell) {
+	s.mu.Lock()
+	b.record.Index = 0
+	s.mu.Unlock()
+}
+
 func (s *stream) poke() {
 	select {
 	case s.wake <- struct{}{}:
