@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -102,8 +103,8 @@ type Session struct {
 
 // Open gives a driver that says hello its function, with its guest's memory. ch carries the
 // messages to the driver. The error is a *Refusal if the driver is to blame. After an error the
-// function is unchanged.
-func Open(nic NIC, g Guest, from Key, attachment string, m *abi.Hello, ch Channel) (*Session, error) {
+// function is unchanged. When ctx ends, Open does not wait for the function any more.
+func Open(ctx context.Context, nic NIC, g Guest, from Key, attachment string, m *abi.Hello, ch Channel) (*Session, error) {
 	if m.Major != abi.VersionMajor {
 		return nil, &Refusal{abi.StatusVersionMismatch, fmt.Sprintf("driver speaks version %d, device %d", m.Major, abi.VersionMajor)}
 	}
@@ -119,7 +120,7 @@ func Open(nic NIC, g Guest, from Key, attachment string, m *abi.Hello, ch Channe
 	s.in = inbox.NewMailbox(shard.Inbox(), maxRequests, s.b.handle)
 	s.in.Merge = mergeDoorbell
 	var err error
-	if s.f, err = attach(shard, s.b, number); err != nil {
+	if s.f, err = attach(ctx, shard, s.b, number); err != nil {
 		return nil, err
 	}
 	s.unwatch = g.Watch(s.memory)
@@ -130,19 +131,25 @@ func Open(nic NIC, g Guest, from Key, attachment string, m *abi.Hello, ch Channe
 	return s, nil
 }
 
-// attach gives b the function that its driver asks for. It waits for a driver that is leaving.
-func attach(shard Shard, b *Binding, number uint32) (f *Device, err error) {
+// attach gives b the function that its driver asks for. It waits for a driver that is leaving, and
+// asks the shard seldom: a guest may have many channels that wait.
+func attach(ctx context.Context, shard Shard, b *Binding, number uint32) (f *Device, err error) {
 	var st abi.Status
 	var why string
-	for end := time.Now().Add(leaveTime); ; time.Sleep(leaveTime / 100) {
+	for pause := leaveTime / 128; ; pause *= 2 {
 		if err := shard.Do(func(falcon.Time) { f, st, why = shard.Attach(b, number) }); err != nil {
 			return nil, err
 		}
 		switch {
 		case st == abi.StatusOK:
 			return f, nil
-		case st != abi.StatusBusy || time.Now().After(end):
+		case st != abi.StatusBusy || pause > leaveTime/2:
 			return nil, &Refusal{st, why}
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, errors.New("its channel was ended while it waited for its function")
 		}
 	}
 }
@@ -282,7 +289,7 @@ const (
 type Served interface {
 	// Expect sets the time that the driver has for its hello.
 	Expect(d time.Duration)
-	// Drop ends a channel whose driver has not said hello.
+	// Drop ends a channel whose driver has no function.
 	Drop()
 	// End ends the channel in an orderly way.
 	End()
@@ -304,16 +311,18 @@ type servedChannel struct {
 	Key
 	number   uint64 // in the order of arrival
 	greeted  bool   // it has a function
-	replaced bool
+	replaced bool   // ended to make room; it is served until it has really ended
 }
 
 // Start serves c in a goroutine of its own. It returns false if the guest has limit channels
-// already or all are being closed. At the limit, the oldest channel that has not said hello is
-// ended to make room: an honest driver says it at once.
+// already or all are being closed. At the limit, the oldest channel without a function is ended to
+// make room: an honest driver says hello at once. Of channels ended so, no more than limit may still
+// be on their way out, so that a guest never has more than twice its limit.
 func (s *Sessions) Start(c Served, from Key, limit int, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.end || s.count(from) >= limit && !s.makeRoom(from) {
+	kept, ending := s.count(from)
+	if s.end || kept >= limit && (ending >= limit || !s.makeRoom(from)) {
 		return false
 	}
 	if s.open == nil {
@@ -333,17 +342,21 @@ func (s *Sessions) Start(c Served, from Key, limit int, serve func()) bool {
 	return true
 }
 
-// count returns how many channels a guest has, without those ended to make room.
-func (s *Sessions) count(from Key) (n int) {
+// count returns how many channels a guest has, and how many more were ended to make room.
+func (s *Sessions) count(from Key) (kept, ending int) {
 	for _, o := range s.open {
-		if o.Key == from && !o.replaced {
-			n++
+		switch {
+		case o.Key != from:
+		case o.replaced:
+			ending++
+		default:
+			kept++
 		}
 	}
-	return n
+	return kept, ending
 }
 
-// makeRoom ends the oldest of a guest's channels that have not said hello, if there is one.
+// makeRoom ends the oldest of a guest's channels that have no function, if there is one.
 func (s *Sessions) makeRoom(from Key) bool {
 	var oldest Served
 	for c, o := range s.open {
@@ -359,7 +372,7 @@ func (s *Sessions) makeRoom(from Key) bool {
 	return true
 }
 
-// greet records that a channel's driver has said hello. It returns false if the channel was already
+// greet records that a channel's driver has its function. It returns false if the channel was already
 // ended to make room.
 func (s *Sessions) greet(c Served) bool {
 	s.mu.Lock()

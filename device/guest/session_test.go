@@ -3,8 +3,10 @@ package guest
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,12 +128,102 @@ func TestTheOldestSilentChannelMakesRoom(t *testing.T) {
 		t.Errorf("%d channels were served", n)
 	}
 	s.CloseAll()
-	if start("late", b, 9) || s.Begun() != 7 || s.count(a)+s.count(b) != 0 {
+	if start("late", b, 9) || s.Begun() != 7 || len(s.open) != 0 {
 		t.Error("a channel begins after all were to end")
 	}
 	if !s.greet(all[0]) { // it ended by itself, not to make room
 		t.Error("one that is not served any more made room")
 	}
+}
+
+// TestAGuestNeverHasMoreThanTwiceItsLimitOfChannels: channels that were ended to make room count
+// until they have really ended. As many may be on their way out as the limit allows; until one of
+// them has ended there is no room.
+func TestAGuestNeverHasMoreThanTwiceItsLimitOfChannels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 3
+		var s Sessions
+		var all []*caller
+		start := func() bool {
+			c := &caller{done: make(chan struct{})}
+			all = append(all, c)
+			return s.Start(c, Key{}, limit, func() { <-c.done })
+		}
+		for n := range 2 * limit {
+			if !start() {
+				t.Fatalf("no room after %d", n)
+			}
+		}
+		if start() {
+			t.Errorf("more than %d channels", 2*limit)
+		}
+		all[0].End()
+		synctest.Wait()
+		if !start() || start() {
+			t.Error("the end of one does not make room for one")
+		}
+		for _, c := range all[1:] {
+			c.End()
+		}
+		s.wg.Wait()
+	})
+}
+
+// TestAChannelThatMadeRoomWaitsForNoFunction: a guest whose streams all ask for a function that is
+// busy has no more of them at a time than its limit, and each asks the shard a few times at most.
+func TestAChannelThatMadeRoomWaitsForNoFunction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, streams = 3, 50
+		s := &Sessions{HelloTimeout: HelloTimeout}
+		nic := &ownShard{leftShard: leftShard{until: time.Now().Add(time.Hour)}}
+		var served atomic.Int32
+		for range streams {
+			near, far := net.Pipe()
+			defer far.Close()
+			c := NewStream(piped{near}, StreamConfig{NIC: nic, Sessions: s, Log: func(string, ...any) {}})
+			if !s.Start(c, Key{}, limit, func() {
+				served.Add(1)
+				c.Serve()
+				served.Add(-1)
+			}) {
+				t.Fatal("no room for a stream, though none has a function")
+			}
+			if _, err := far.Write(abi.AppendStruct(nil, 1, &abi.Hello{Major: abi.VersionMajor})); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = io.Copy(io.Discard, far) }() // the refusal
+			synctest.Wait()
+			if n := served.Load(); n > limit {
+				t.Fatalf("%d streams at a time, the limit is %d", n, limit)
+			}
+		}
+		s.wg.Wait()
+		if asked := nic.asked.Load(); asked > streams+10*limit {
+			t.Errorf("%d streams asked the shard %d times", streams, asked)
+		}
+	})
+}
+
+// TestAStreamThatIsToEndWaitsForNoFunction: the end of all sessions does not wait for drivers that
+// wait for a function.
+func TestAStreamThatIsToEndWaitsForNoFunction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		s := &Sessions{HelloTimeout: HelloTimeout}
+		nic := &ownShard{leftShard: leftShard{until: time.Now().Add(time.Hour)}}
+		c := NewStream(piped{near}, StreamConfig{NIC: nic, Sessions: s, Log: func(string, ...any) {}})
+		s.Start(c, Key{}, 1, c.Serve)
+		if _, err := far.Write(abi.AppendStruct(nil, 1, &abi.Hello{Major: abi.VersionMajor})); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		start := time.Now()
+		s.CloseAll()
+		if took := time.Since(start); took != 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
 
 // TestTheFunctionOfAKilledDriverIsThatOfTheNext: whoever starts a program again at once is not told
@@ -140,7 +232,7 @@ func TestTheFunctionOfAKilledDriverIsThatOfTheNext(t *testing.T) {
 	for busyFor, want := range map[time.Duration]abi.Status{0: abi.StatusOK, leaveTime / 2: abi.StatusOK, time.Hour: abi.StatusBusy} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &leftShard{until: time.Now().Add(busyFor)}
-			f, err := attach(s, &Binding{}, 1)
+			f, err := attach(t.Context(), s, &Binding{}, 1)
 			st := abi.StatusOK
 			if no := (*Refusal)(nil); errors.As(err, &no) {
 				st = no.Status
@@ -156,6 +248,7 @@ func TestTheFunctionOfAKilledDriverIsThatOfTheNext(t *testing.T) {
 type leftShard struct {
 	Shard
 	until time.Time
+	asked atomic.Int32 // how often drivers asked for it
 }
 
 func (*leftShard) Do(f func(falcon.Time)) error {
@@ -167,6 +260,7 @@ func (*leftShard) Inbox() *inbox.Box { return new(inbox.Box) }
 func (*leftShard) Guests() *Set      { return NewSet(SetConfig{}) }
 
 func (s *leftShard) Attach(*Binding, uint32) (*Device, abi.Status, string) {
+	s.asked.Add(1)
 	if time.Now().Before(s.until) {
 		return nil, abi.StatusBusy, "another driver has it"
 	}

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -28,6 +29,9 @@ type Stream struct {
 	in      *bufio.Reader // reads from conn
 	cfg     StreamConfig
 	session *Session
+
+	waits  context.Context // ends with Drop and End: the hello waits for a function no longer
+	giveUp context.CancelFunc
 }
 
 // StreamConfig holds what a Stream needs to know of the device.
@@ -50,6 +54,7 @@ var (
 func NewStream(conn queues.Session, cfg StreamConfig) *Stream {
 	s := &Stream{outbox: newOutbox(), conn: conn, in: bufio.NewReaderSize(conn, abi.MaxMessage), cfg: cfg}
 	s.direct = newDirect(conn)
+	s.waits, s.giveUp = context.WithCancel(context.Background())
 	return s
 }
 
@@ -57,13 +62,17 @@ func NewStream(conn queues.Session, cfg StreamConfig) *Stream {
 func (s *Stream) Expect(d time.Duration) { _ = s.conn.SetDeadline(time.Now().Add(d)) }
 
 // Drop implements Served.
-func (s *Stream) Drop() { _ = s.conn.SetDeadline(longAgo) }
+func (s *Stream) Drop() {
+	s.giveUp()
+	_ = s.conn.SetDeadline(longAgo)
+}
 
 // End implements Channel and Served: it ends the reader, also one that waits because the guest does
 // not read its answers. It sets the deadline in another goroutine, because the shard's thread calls
 // End and the stream has locks that are held while the guest's memory is copied.
 func (s *Stream) End() {
 	s.refuse()
+	s.giveUp()
 	go func() { _ = s.conn.SetReadDeadline(longAgo) }()
 }
 
@@ -154,7 +163,7 @@ func (s *Stream) hello() error {
 	} else if err = abi.Decode(body, &m); err != nil {
 		err = &Refusal{abi.StatusInvalidArgument, err.Error()}
 	} else {
-		s.session, err = Open(s.cfg.NIC, s.conn, s.cfg.From, s.cfg.Attachment, &m, s)
+		s.session, err = Open(s.waits, s.cfg.NIC, s.conn, s.cfg.From, s.cfg.Attachment, &m, s)
 	}
 	if err == nil && !s.cfg.Sessions.greet(s) {
 		_ = s.session.Close(nil)

@@ -1,6 +1,7 @@
 package inprocess
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -46,7 +47,7 @@ func Open(nic guest.NIC, g guest.Guest, from guest.Key, attachment string, hello
 	c := &Channel{}
 	c.change.L = &c.mu
 	var err error
-	c.session, err = guest.Open(nic, g, from, attachment, hello, c)
+	c.session, err = guest.Open(context.Background(), nic, g, from, attachment, hello, c)
 	return c, err
 }
 
