@@ -2,9 +2,11 @@ package guestlib
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,10 +15,9 @@ import (
 	"github.com/falcon-vnic/vnic/queues/abi"
 )
 
-// TestCKeepsMemory: the C library, too, does not reuse or unmap memory that the device may still
-// access, if the device neither answers a command nor closes the stream afterwards. If it closes
-// the stream, it no longer uses the memory.
-func TestCKeepsMemory(t *testing.T) {
+// buildC builds a program of testdata with the C library, and returns its path.
+func buildC(t *testing.T, name string) string {
+	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		if os.Getenv("VNIC_TEST_REQUIRE") != "" {
 			t.Fatal("gcc is not installed")
@@ -27,11 +28,19 @@ func TestCKeepsMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(t.TempDir(), "keeps")
-	args := append([]string{"-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-Ic", "-o", bin, "testdata/keeps.c"}, sources...)
+	bin := filepath.Join(t.TempDir(), name)
+	args := append([]string{"-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-Ic", "-o", bin, "testdata/" + name + ".c"}, sources...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
+	return bin
+}
+
+// TestCKeepsMemory: the C library, too, does not reuse or unmap memory that the device may still
+// access, if the device neither answers a command nor closes the stream afterwards. If it closes
+// the stream, it no longer uses the memory.
+func TestCKeepsMemory(t *testing.T) {
+	bin := buildC(t, "keeps")
 	for _, c := range []struct {
 		name   string
 		closes bool
@@ -77,6 +86,71 @@ func TestCKeepsMemory(t *testing.T) {
 			}
 			if err := cmd.Wait(); err != nil || len(said) != 3 || strings.Join(said[1:], "\n") != c.want {
 				t.Errorf("%v, %q, want %q", err, said, c.want)
+			}
+		})
+	}
+}
+
+// TestCWaitsEndWhenTheFunctionStops: whoever waits in the C library is told when the function was
+// stopped or the completion queue failed, has the event too, and can go on after a reset (DEV-304,
+// DRV-307, DEV-705).
+func TestCWaitsEndWhenTheFunctionStops(t *testing.T) {
+	bin := buildC(t, "waits")
+	const stopped = "the function was stopped, by a fault or by the host: call vnic_reset"
+	fault := &abi.AsyncEvent{Type: abi.EventFunctionFault, Status: uint32(abi.FaultCommand)}
+	state := &abi.AsyncEvent{Type: abi.EventFunctionState, Status: uint32(abi.StateReset)}
+	for _, c := range []struct {
+		waits string
+		event *abi.AsyncEvent
+		want  string
+	}{
+		{"completion", fault, stopped},
+		{"completion", state, stopped},
+		{"completion", &abi.AsyncEvent{Type: abi.EventCQError, Number: 2}, "completion queue 2 has failed: it was full, or its memory could not be reached; make another"},
+		{"request", fault, stopped},
+		{"connection", state, stopped},
+		{"command", fault, stopped},
+	} {
+		t.Run(fmt.Sprintf("%s, %s", c.waits, c.event.Type), func(t *testing.T) {
+			var silent atomic.Bool
+			nic, url := startNIC(t, func(s *fakedev.Server) {
+				s.Message = func(d *fakedev.Session, h abi.MsgHeader, _ []byte) bool {
+					if h.Type != abi.MsgDoorbell || !silent.Swap(false) {
+						return true
+					}
+					d.Out.Send(0, c.event) // in place of the answer
+					return false
+				}
+			})
+			cmd := exec.CommandContext(testContext(t), bin, url, c.waits)
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var errors strings.Builder
+			cmd.Stderr = &errors
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewScanner(out)
+			lines.Scan() // it is about to wait
+			if c.waits == "command" {
+				silent.Store(true)
+			} else {
+				nic.Session(0).Out.Send(0, c.event)
+			}
+			in.Close()
+			var said []string
+			for lines.Scan() {
+				said = append(said, lines.Text())
+			}
+			want := []string{c.want, fmt.Sprintf("event %d", c.event.Type), "works again"}
+			if err := cmd.Wait(); err != nil || !slices.Equal(said, want) {
+				t.Errorf("%v %s, %q, want %q", err, &errors, said, want)
 			}
 		})
 	}

@@ -54,7 +54,7 @@ static int complete(struct vnic_device *dev, const struct vnic_admin_cmd *cmd, s
 		long long left = end - now_ms();
 		if (left <= 0)
 			return fail(ETIMEDOUT, "admin command %u: no completion", cmd->opcode);
-		if (vnic_dispatch(dev, (int)left) < 0) /* MsgCQEvent follows the completion (DEV-505) */
+		if (check_stopped(dev) < 0 || vnic_dispatch(dev, (int)left) < 0) /* MsgCQEvent follows the completion (DEV-505) */
 			return -1;
 	}
 	store32(dev->acq + offsetof(struct vnic_cq_header, consumer), ++dev->completions);
@@ -93,6 +93,7 @@ static int enable(struct vnic_device *dev)
 		return fail(EACCES, "the function is disabled; enable it on the host (vnic vf enable)");
 	if (state != VNIC_STATE_RESET && write_register(dev, VNIC_REG_CONTROL, 4, VNIC_CONTROL_RESET) < 0)
 		return -1;
+	dev->stopped = false; /* what stopped it came before the answer (DEV-303) */
 	dev->told = true;
 	if (write_register(dev, VNIC_REG_ADMIN_SQ, 8, dev->asq_root) < 0 ||
 	    write_register(dev, VNIC_REG_ADMIN_CQ, 8, dev->acq_root) < 0 ||

@@ -21,6 +21,8 @@ static int await(struct vnic_device *dev, struct fifo *f, bool any, uint32_t num
 				return 1;
 			fifo_put(f, e);
 		}
+		if (check_stopped(dev) < 0)
+			return -1;
 		long long left = timeout_ms < 0 ? -1 : end - now_ms();
 		if (timeout_ms >= 0 && left <= 0)
 			return 0;

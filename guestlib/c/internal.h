@@ -51,6 +51,7 @@ struct vnic_device {
 	bool told;          /* of the arena's memory */
 	bool unsure;        /* of a command that was not answered, until a reset: what it named stays the device's */
 	bool ended;         /* the device has ended the session: it touches no memory any more */
+	bool stopped;       /* by a fault or by the host, until a reset: what is waited for does not come */
 	struct vnic_info info;
 
 	uint8_t in[VNIC_MAX_MESSAGE]; /* the message being received */
@@ -75,6 +76,7 @@ struct vnic_cq {
 	uint32_t cqn, entries, next; /* next entry to poll, counts up without bound */
 	uint32_t arming;             /* number of the last arming by the word */
 	bool event;                  /* came since the last arming */
+	bool failed;                 /* nothing is written to it any more (DEV-705) */
 };
 
 struct queue {
@@ -106,6 +108,7 @@ int page_list(struct vnic_device *dev, const void *p, size_t size, void **list, 
 int stream_dial(struct vnic_device *dev, const char *url, size_t memory, uint32_t *function);
 int stream_send(struct vnic_device *dev, uint16_t type, uint64_t tag, const void *body, size_t size);
 int stream_call(struct vnic_device *dev, uint16_t type, const void *body, size_t size, void *reply, size_t reply_size);
+int check_stopped(const struct vnic_device *dev); /* fails when the function was stopped */
 int ring_doorbell(struct vnic_device *dev, uint8_t kind, uint8_t flags, uint32_t queue, uint32_t index);
 int fifo_take(struct fifo *f, struct vnic_async_event *e);
 void fifo_put(struct fifo *f, const struct vnic_async_event *e);

@@ -118,16 +118,24 @@ static int arm(struct vnic_cq *cq)
 	return 0;
 }
 
+/* Fails when no completion can come any more. */
+static int check_over(const struct vnic_cq *cq)
+{
+	if (cq->failed)
+		return fail(EIO, "completion queue %u has failed: it was full, or its memory could not be reached; make another", cq->cqn);
+	return check_stopped(cq->dev);
+}
+
 int vnic_wait_cq(struct vnic_cq *cq, int timeout_ms)
 {
 	if (filled(cq, cq->next))
 		return 1;
-	if (arm(cq) < 0)
+	if (check_over(cq) < 0 || arm(cq) < 0)
 		return -1;
 	for (long long end = now_ms() + timeout_ms;;) {
 		if (filled(cq, cq->next)) /* also right after arming: what was written before brings no event */
 			return 1;
-		if (cq->event && arm(cq) < 0)
+		if (check_over(cq) < 0 || (cq->event && arm(cq) < 0))
 			return -1;
 		long long left = timeout_ms < 0 ? -1 : end - now_ms();
 		if (timeout_ms >= 0 && left <= 0)

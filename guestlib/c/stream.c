@@ -131,8 +131,26 @@ int fifo_take(struct fifo *f, struct vnic_async_event *e)
 	return 1;
 }
 
+static struct vnic_cq *find_cq(struct vnic_device *dev, uint32_t cqn)
+{
+	struct vnic_cq *cq = dev->cqs;
+	while (cq && cq->cqn != cqn)
+		cq = cq->next_cq;
+	return cq;
+}
+
+int check_stopped(const struct vnic_device *dev)
+{
+	return dev->stopped ? fail(ECONNABORTED, "the function was stopped, by a fault or by the host: call vnic_reset") : 0;
+}
+
+/* Notes what ends waiting (DEV-304, DRV-307, DEV-705), and keeps the event for who takes it. */
 static void async_event(struct vnic_device *dev, const struct vnic_async_event *e)
 {
+	struct vnic_cq *cq = e->type == VNIC_EVENT_CQ_ERROR ? find_cq(dev, e->number) : NULL;
+	if (cq)
+		cq->failed = true;
+	dev->stopped |= e->type == VNIC_EVENT_FUNCTION_FAULT || e->type == VNIC_EVENT_FUNCTION_STATE;
 	switch (e->type) {
 	case VNIC_EVENT_CONNECT_REQUEST:
 		fifo_put(&dev->requests, e);
@@ -166,9 +184,9 @@ static int handle(struct vnic_device *dev, const struct vnic_msg_header *h, cons
 		for (; size >= 4; body += 4, size -= 4) {
 			uint32_t cqn;
 			memcpy(&cqn, body, 4);
-			for (struct vnic_cq *cq = dev->cqs; cq; cq = cq->next_cq)
-				if (cq->cqn == cqn)
-					cq->event = true;
+			struct vnic_cq *cq = find_cq(dev, cqn);
+			if (cq)
+				cq->event = true;
 		}
 		return 0;
 	case VNIC_MSG_ASYNC_EVENT:

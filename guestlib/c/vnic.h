@@ -70,7 +70,10 @@ int vnic_dispatch(struct vnic_device *dev, int timeout_ms);
 /* Takes the next asynchronous event that no other function took (QP and CQ errors, disconnections, faults): 1, or 0 after timeout_ms. */
 int vnic_get_event(struct vnic_device *dev, struct vnic_async_event *event, int timeout_ms);
 
-/* After a fault or a reset by the host: a fresh function. The device has forgotten all objects; destroy them to free their memory. */
+/*
+ * After a fault or a reset by the host: a fresh function. Until then all that waits for the device, but vnic_get_event, fails with errno
+ * ECONNABORTED. The device has forgotten all objects; destroy them to free their memory.
+ */
 int vnic_reset(struct vnic_device *dev);
 
 /*
@@ -111,7 +114,7 @@ int vnic_destroy_cq(struct vnic_cq *cq);
 /* Takes up to n completions; does not wait. */
 int vnic_poll_cq(struct vnic_cq *cq, struct vnic_cqe *cqes, int n);
 
-/* Sleeps until there is a completion: 1, or 0 after timeout_ms. */
+/* Sleeps until there is a completion: 1, or 0 after timeout_ms. errno is EIO when the queue has failed (VNIC_EVENT_CQ_ERROR). */
 int vnic_wait_cq(struct vnic_cq *cq, int timeout_ms);
 
 /* Zero is a good value of all but pdn and send_cq. */
