@@ -155,3 +155,13 @@ func TestCWaitsEndWhenTheFunctionStops(t *testing.T) {
 		})
 	}
 }
+
+// TestCTakesTheLastMessagesOfAWindow: the C library takes what the device wrote before it ended the
+// session of a window, such as the reason of a refusal (DEV-202), and only then the end.
+func TestCTakesTheLastMessagesOfAWindow(t *testing.T) {
+	out, err := exec.CommandContext(testContext(t), buildC(t, "refusal")).CombinedOutput()
+	const want = "the device ends the session: another driver has it\nthe device is gone: it ended the session; open it again\n"
+	if err != nil || string(out) != want {
+		t.Errorf("%v, %q, want %q", err, out, want)
+	}
+}

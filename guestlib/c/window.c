@@ -136,9 +136,10 @@ static ssize_t take(struct window *w, void *to, size_t size)
 {
 	uint8_t *ring = w->control + VNIC_WINDOW_MESSAGES, m[VNIC_WINDOW_MESSAGE_SIZE];
 	struct vnic_msg_header h;
-	if (!open_still(w))
-		return fail(ECONNRESET, "the device is gone: it ended the session; open it again");
+	bool open = open_still(w); /* read before the ring: the last messages come before the end, as why the device refuses (DEV-202) */
 	if (load32(ring + PRODUCER) == w->message) {
+		if (!open)
+			return fail(ECONNRESET, "the device is gone: it ended the session; open it again");
 		store32(ring + EVENT, w->message);
 		full_barrier(); /* DRV-1009 */
 		if (load32(ring + PRODUCER) == w->message)
@@ -149,7 +150,10 @@ static ssize_t take(struct window *w, void *to, size_t size)
 	if (h.length < sizeof h || h.length > sizeof m || h.length > size)
 		return fail(EPROTO, "a message of %u bytes", h.length);
 	memcpy(to, m, h.length);
-	store32(ring + CONSUMER, ++w->message);
+	w->message++;
+	if (!open)
+		return h.length; /* the ring may be of another session soon (DRV-1012) */
+	store32(ring + CONSUMER, w->message);
 	full_barrier(); /* DRV-1015 */
 	if (load32(w->control + FULL))
 		bell(w, VNIC_WINDOW_DOORBELL_CONTROL);
