@@ -165,3 +165,13 @@ func TestCTakesTheLastMessagesOfAWindow(t *testing.T) {
 		t.Errorf("%v, %q, want %q", err, out, want)
 	}
 }
+
+// TestCObjectsOfBeforeAResetAreNoNewOnes: numbers start again with a reset (DEV-906). Objects of
+// before it can be destroyed afterwards, which frees their memory and leaves the new objects of
+// their numbers alone; all other uses of them fail.
+func TestCObjectsOfBeforeAResetAreNoNewOnes(t *testing.T) {
+	_, url := startNIC(t, nil)
+	if out, err := exec.CommandContext(testContext(t), buildC(t, "resets"), url).CombinedOutput(); err != nil || string(out) != "as it should\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -218,11 +218,10 @@ int vnic_reset(struct vnic_device *dev)
 {
 	if (write_register(dev, VNIC_REG_CONTROL, 4, VNIC_CONTROL_RESET) < 0)
 		return -1;
+	dev->life++;
 	dev->unsure = false;
 	arena_release(&dev->arena);
 	dev->events.count = dev->requests.count = dev->connections.count = 0;
-	for (struct vnic_cq *cq = dev->cqs; cq; cq = cq->next_cq)
-		cq->cqn = VNIC_ADMIN_CQ; /* nothing of before is the device's any more */
-	dev->cqs = NULL;
+	dev->cqs = NULL; /* nothing of before is the device's any more */
 	return enable(dev);
 }

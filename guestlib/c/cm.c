@@ -90,7 +90,7 @@ int vnic_accept(struct vnic_qp *qp, const struct vnic_request *request, const vo
 	struct vnic_async_event e;
 	void *page;
 	uint64_t addr;
-	if (store_private(dev, priv, priv_len, &page, &addr) < 0)
+	if (check_life(dev, qp->life) < 0 || store_private(dev, priv, priv_len, &page, &addr) < 0)
 		return -1;
 	p.priv = addr;
 	int err = admin_do(dev, VNIC_ADMIN_OP_CM_ACCEPT, &p, sizeof p, NULL, 0);
@@ -113,7 +113,7 @@ int vnic_connect(struct vnic_qp *qp, const uint8_t gid[16], uint64_t service, co
 	struct vnic_async_event e;
 	void *page;
 	uint64_t addr;
-	if (store_private(dev, priv, priv_len, &page, &addr) < 0)
+	if (check_life(dev, qp->life) < 0 || store_private(dev, priv, priv_len, &page, &addr) < 0)
 		return -1;
 	p.priv = addr;
 	memcpy(p.dgid, gid, sizeof p.dgid);

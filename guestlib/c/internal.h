@@ -3,6 +3,7 @@
 #ifndef VNIC_INTERNAL_H
 #define VNIC_INTERNAL_H
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
@@ -63,6 +64,7 @@ struct vnic_device {
 	uint8_t *asq, *acq;     /* areas of the admin queues */
 	uint64_t asq_root, acq_root; /* of their page lists */
 	uint32_t commands, completions;
+	uint32_t life; /* counts resets */
 
 	struct fifo events, requests, connections; /* connections: what becomes of attempts */
 	struct vnic_cq *cqs;
@@ -73,6 +75,7 @@ struct vnic_cq {
 	struct vnic_cq *next_cq;
 	uint8_t *area;
 	size_t size;
+	uint32_t life;               /* of the device when it was made */
 	uint32_t cqn, entries, next; /* next entry to poll, counts up without bound */
 	uint32_t arming;             /* number of the last arming by the word */
 	bool event;                  /* came since the last arming */
@@ -88,6 +91,7 @@ struct queue {
 
 struct vnic_qp {
 	struct vnic_device *dev;
+	uint32_t life; /* of the device when it was made */
 	uint32_t qpn;
 	struct queue sq, rq;
 	uint8_t max_send_sge, max_recv_sge;
@@ -136,6 +140,12 @@ int write_register(struct vnic_device *dev, uint32_t offset, uint32_t width, uin
 int fail(int err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int fail_status(uint32_t status, const char *what);
 long long now_ms(void);
+
+/* Fails for an object of before a reset: numbers start again, so that its number may be another's (DEV-906). */
+static inline int check_life(const struct vnic_device *dev, uint32_t life)
+{
+	return life == dev->life ? 0 : fail(ENOENT, "an object of before vnic_reset: destroy it and make another");
+}
 
 static inline uint32_t load32(const void *p)
 {

@@ -6,9 +6,11 @@
 
 #include "internal.h"
 
-/* The slot for the next entry, NULL if the queue is full. */
-static uint8_t *next_slot(struct queue *q)
+/* The slot for the next entry, NULL if the queue is full or of before a reset. */
+static uint8_t *next_slot(const struct vnic_qp *qp, const struct queue *q)
 {
+	if (check_life(qp->dev, qp->life) < 0)
+		return NULL;
 	uint32_t consumer = load32(q->area + offsetof(struct vnic_queue_header, consumer));
 	if (q->next - consumer >= q->entries) {
 		fail(EAGAIN, "the queue of %u entries is full: poll completions", q->entries);
@@ -34,7 +36,7 @@ int vnic_post_send(struct vnic_qp *qp, const struct vnic_send_wr *wr)
 	bool in_line = wr->flags & VNIC_SEND_INLINE;
 	if (in_line ? wr->inline_len > qp->max_inline : wr->num_sge > qp->max_send_sge)
 		return fail(EINVAL, "%u SGEs or %u inline bytes are more than the QP was made for", wr->num_sge, wr->inline_len);
-	uint8_t *slot = next_slot(&qp->sq);
+	uint8_t *slot = next_slot(qp, &qp->sq);
 	if (!slot)
 		return -1;
 	struct vnic_send_wqe e = {
@@ -55,7 +57,9 @@ int vnic_post_reg_mr(struct vnic_qp *qp, uint64_t wrid, uint8_t flags, struct vn
 	size_t offset = (uintptr_t)addr % VNIC_PAGE_SIZE, pages = (offset + length + VNIC_PAGE_SIZE - 1) / VNIC_PAGE_SIZE;
 	if (!length || pages > f->max_pages)
 		return fail(EINVAL, "%zu bytes at %p: the region was made for 1 to %u pages", length, addr, f->max_pages);
-	uint8_t *slot = next_slot(&qp->sq);
+	if (check_life(qp->dev, f->mr.life) < 0)
+		return -1;
+	uint8_t *slot = next_slot(qp, &qp->sq);
 	if (!slot)
 		return -1;
 	for (size_t i = 0; i < pages; i++)
@@ -66,7 +70,7 @@ int vnic_post_reg_mr(struct vnic_qp *qp, uint64_t wrid, uint8_t flags, struct vn
 				   .offset = (uint32_t)offset };
 	memcpy(slot, &e, sizeof e);
 	memcpy(slot + sizeof e, &r, sizeof r);
-	f->mr = (struct vnic_mr){ .addr = addr, .length = length, .lkey = key, .rkey = key };
+	f->mr = (struct vnic_mr){ .addr = addr, .length = length, .lkey = key, .rkey = key, .life = f->mr.life };
 	return publish(qp, &qp->sq, VNIC_DOORBELL_SQ);
 }
 
@@ -74,7 +78,7 @@ int vnic_post_recv(struct vnic_qp *qp, uint64_t wrid, const struct vnic_sge *sgl
 {
 	if (num_sge > qp->max_recv_sge)
 		return fail(EINVAL, "%u SGEs are more than the QP was made for", num_sge);
-	uint8_t *slot = next_slot(&qp->rq);
+	uint8_t *slot = next_slot(qp, &qp->rq);
 	if (!slot)
 		return -1;
 	struct vnic_recv_wqe e = { .wrid = wrid, .num_sge = num_sge };
@@ -123,7 +127,7 @@ static int check_over(const struct vnic_cq *cq)
 {
 	if (cq->failed)
 		return fail(EIO, "completion queue %u has failed: it was full, or its memory could not be reached; make another", cq->cqn);
-	return check_stopped(cq->dev);
+	return check_life(cq->dev, cq->life) < 0 ? -1 : check_stopped(cq->dev);
 }
 
 int vnic_wait_cq(struct vnic_cq *cq, int timeout_ms)

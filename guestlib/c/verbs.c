@@ -7,6 +7,12 @@
 
 #include "internal.h"
 
+/* Ends an object at the device, unless a reset has: its number may be another's now (DEV-906). */
+static int destroy(struct vnic_device *dev, uint32_t life, uint16_t opcode, const void *params, size_t size)
+{
+	return life == dev->life ? admin_do(dev, opcode, params, size, NULL, 0) : 0;
+}
+
 int vnic_alloc_pd(struct vnic_device *dev, uint32_t *pdn)
 {
 	struct vnic_alloc_pd_result r;
@@ -34,7 +40,7 @@ int vnic_reg_mr(struct vnic_device *dev, uint32_t pdn, void *addr, size_t length
 	vnic_free(dev, list, size); /* the device copied it (DEV-404) */
 	if (err < 0)
 		return -1;
-	*mr = (struct vnic_mr){ addr, length, r.lkey, r.rkey };
+	*mr = (struct vnic_mr){ addr, length, r.lkey, r.rkey, dev->life };
 	return 0;
 }
 
@@ -51,6 +57,7 @@ int vnic_alloc_mr(struct vnic_device *dev, uint32_t pdn, uint32_t max_pages, str
 	}
 	f->mr.lkey = r.lkey;
 	f->mr.rkey = r.rkey;
+	f->mr.life = dev->life;
 	return 0;
 }
 
@@ -66,7 +73,7 @@ int vnic_free_mr(struct vnic_device *dev, struct vnic_fast_mr *f)
 int vnic_dereg_mr(struct vnic_device *dev, const struct vnic_mr *mr)
 {
 	struct vnic_dereg_mr p = { .lkey = mr->lkey };
-	return admin_do(dev, VNIC_ADMIN_OP_DEREG_MR, &p, sizeof p, NULL, 0);
+	return destroy(dev, mr->life, VNIC_ADMIN_OP_DEREG_MR, &p, sizeof p);
 }
 
 static uint8_t log2_of(uint32_t n, uint8_t least)
@@ -92,6 +99,7 @@ struct vnic_cq *vnic_create_cq(struct vnic_device *dev, uint32_t entries)
 		return NULL;
 	}
 	cq->dev = dev;
+	cq->life = dev->life;
 	cq->entries = UINT32_C(1) << p.log2_entries;
 	cq->size = VNIC_QUEUE_HEADER_SIZE + (size_t)cq->entries * sizeof(struct vnic_cqe);
 	cq->area = vnic_alloc(dev, cq->size);
@@ -113,7 +121,7 @@ int vnic_destroy_cq(struct vnic_cq *cq)
 {
 	struct vnic_device *dev = cq->dev;
 	struct vnic_destroy_cq p = { .cqn = cq->cqn };
-	int err = cq->cqn == VNIC_ADMIN_CQ ? 0 : admin_do(dev, VNIC_ADMIN_OP_DESTROY_CQ, &p, sizeof p, NULL, 0);
+	int err = destroy(dev, cq->life, VNIC_ADMIN_OP_DESTROY_CQ, &p, sizeof p);
 	if (err < 0 && !gone(err))
 		return -1;
 	for (struct vnic_cq **at = &dev->cqs; *at; at = &(*at)->next_cq)
@@ -178,6 +186,11 @@ struct vnic_qp *vnic_create_qp(struct vnic_device *dev, const struct vnic_qp_att
 		return NULL;
 	}
 	qp->dev = dev;
+	qp->life = dev->life;
+	if (check_life(dev, attr->send_cq->life) < 0 || check_life(dev, recv_cq->life) < 0) {
+		free(qp);
+		return NULL;
+	}
 	qp->max_send_sge = attr->max_send_sge ? attr->max_send_sge : 1;
 	qp->max_recv_sge = attr->max_recv_sge ? attr->max_recv_sge : 1;
 	qp->max_inline = attr->max_inline;
@@ -222,7 +235,7 @@ struct vnic_qp *vnic_create_qp(struct vnic_device *dev, const struct vnic_qp_att
 int vnic_destroy_qp(struct vnic_qp *qp)
 {
 	struct vnic_destroy_qp p = { .qpn = qp->qpn };
-	int err = admin_do(qp->dev, VNIC_ADMIN_OP_DESTROY_QP, &p, sizeof p, NULL, 0);
+	int err = destroy(qp->dev, qp->life, VNIC_ADMIN_OP_DESTROY_QP, &p, sizeof p);
 	if (err < 0 && !gone(err))
 		return -1;
 	free_qp(qp);

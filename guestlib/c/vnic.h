@@ -72,7 +72,8 @@ int vnic_get_event(struct vnic_device *dev, struct vnic_async_event *event, int 
 
 /*
  * After a fault or a reset by the host: a fresh function. Until then all that waits for the device, but vnic_get_event, fails with errno
- * ECONNABORTED. The device has forgotten all objects; destroy them to free their memory.
+ * ECONNABORTED. The device has forgotten all objects; destroy them to free their memory, when you like.
+ * Protection domains and peers' requests are mere numbers, and numbers start again: none of before may be used.
  */
 int vnic_reset(struct vnic_device *dev);
 
@@ -90,6 +91,7 @@ struct vnic_mr {
 	void *addr;
 	size_t length;
 	uint32_t lkey, rkey;
+	uint32_t life; /* the library's: how often the function was reset before */
 };
 
 /* Registers memory of vnic_alloc. Work requests and peers name its bytes by their addresses in this process. */

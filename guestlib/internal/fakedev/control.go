@@ -209,7 +209,7 @@ func (s *Session) doorbell(d abi.Doorbell) {
 	}
 }
 
-// reset ends connections and drops all objects.
+// reset ends connections and drops all objects. Their numbers start again (DEV-906).
 func (s *Session) reset() {
 	for _, q := range s.qps {
 		s.disconnect(q)
@@ -220,4 +220,5 @@ func (s *Session) reset() {
 	s.commands, s.answers = nil, nil
 	s.pds, s.mrs, s.cqs, s.qps = map[uint32]bool{}, map[uint32]*mr{}, map[uint32]*cq{}, map[uint32]*qp{}
 	s.listeners = map[uint64]bool{}
+	s.number = 0
 }
