@@ -45,7 +45,9 @@ int main(int argc, char **argv)
 	if (vnic_get_event(dev, &e, 0) < 0)
 		return failed();
 	printf("event %u\n", e.type);
-	if (vnic_reset(dev) < 0 || vnic_alloc_pd(dev, &pdn) < 0 || !(cq = vnic_create_cq(dev, 16)) || vnic_wait_cq(cq, 1) < 0)
+	if (vnic_reset(dev) < 0 || vnic_destroy_qp(qp) < 0 || vnic_destroy_cq(cq) < 0)
+		return failed();
+	if (vnic_alloc_pd(dev, &pdn) < 0 || !(cq = vnic_create_cq(dev, 16)) || vnic_wait_cq(cq, 1) < 0 || vnic_destroy_cq(cq) < 0)
 		return failed();
 	printf("works again\n");
 	vnic_close(dev);
