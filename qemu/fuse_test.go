@@ -66,13 +66,13 @@ func deadFile(t *testing.T) (fd int) {
 	return fd
 }
 
-// runFUSEProgram answers until the file is open, and stays for as long as a test may take.
+// runFUSEProgram answers until the file is open, and stays longer than a test waits (soon).
 func runFUSEProgram() {
 	if err := answerUntilOpen(3); err != nil {
 		fmt.Fprintln(os.Stderr, "fuse:", err)
 		os.Exit(1)
 	}
-	time.Sleep(time.Minute)
+	time.Sleep(3 * time.Minute)
 	os.Exit(0)
 }
 

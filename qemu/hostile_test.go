@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/falcon-vnic/vnic/qemu/ivshmem"
+	"github.com/falcon-vnic/vnic/qemu/vfiouser"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
 	"github.com/falcon-vnic/vnic/qemu/vhostuser"
 	"github.com/falcon-vnic/vnic/qemu/vsock"
@@ -411,6 +413,32 @@ func TestMemoryOnFUSEHoldsUpNobody(t *testing.T) {
 				}
 			})
 			soon(t, "the end", func() { _ = closeIt() })
+		})
+	}
+}
+
+// TestAFunctionsFileOnFUSEHoldsUpNoWorker: QEMU passes a file of its own FUSE program, which never
+// answers, as a function's memory or interrupt. The function can be taken from its worker all the
+// same, so that the next worker can start.
+func TestAFunctionsFileOnFUSEHoldsUpNoWorker(t *testing.T) {
+	for name, pass := range map[string]func(q *vfioQEMU, file int) error{
+		"memory": func(q *vfioQEMU, file int) error {
+			return q.Map(vfiouser.Map{Flags: vfiouser.MapRead, Range: vfiouser.Range{Addr: 1 << 41, Size: pageSize}}, file)
+		},
+		"interrupt": func(q *vfioQEMU, file int) error { return q.SetIRQs(vfiouser.IRQMSIX, 0, 1, file) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := t.TempDir() + "/f"
+			r := serveVfioRelay(t, path)
+			q := startVfioQEMU(t, path)
+			file := deadFile(t) // last: it is answered first in the end
+			go func() { _ = pass(q, file) }()
+			soon(t, "closing the file", func() {
+				for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("unix.Close(")); {
+					time.Sleep(time.Millisecond)
+				}
+			})
+			soon(t, "the worker's end", r.Detach)
 		})
 	}
 }

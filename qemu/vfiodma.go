@@ -56,8 +56,21 @@ type dmaMap struct {
 // regions.
 const maxDMAFiles = 509
 
-// add adds a range and its file; fd is vfiouser.NoFile if the range has none. It owns fd, even when
-// it fails. The returned pointer is valid until the next change of d.
+// checkMemory returns an error, after it has closed the file, if a client passed a file that is no
+// memory. It must be called before a lock is taken that others wait for: close(2) of a file on FUSE
+// waits for a program of the client's.
+func checkMemory(m vfiouser.Map, fd int) error {
+	if fd == vfiouser.NoFile {
+		return nil
+	}
+	if err := guestmem.Check(fd); err != nil {
+		return errors.Join(fmt.Errorf("memory %s: %w", m.Range, err), unix.Close(fd))
+	}
+	return nil
+}
+
+// add adds a range and its file, which checkMemory has checked; fd is vfiouser.NoFile if the range
+// has none. It owns fd, even when it fails. The returned pointer is valid until the next change of d.
 func (d *dmaMap) add(m vfiouser.Map, fd int) (_ *dmaRange, err error) {
 	r := dmaRange{Map: m}
 	if fd != vfiouser.NoFile {
@@ -124,9 +137,6 @@ func (r dmaRange) part(of vfiouser.Range) dmaRange {
 // open returns the dmaFile of a descriptor, with one more reference. It owns fd and closes it if
 // the file is known already.
 func (d *dmaMap) open(fd int) (*dmaFile, error) {
-	if err := guestmem.Check(fd); err != nil {
-		return nil, errors.Join(err, unix.Close(fd))
-	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))

@@ -66,6 +66,10 @@ func (g *vfioGuest) received() {
 // Map implements vfioBack.
 func (g *vfioGuest) Map(m vfiouser.Map, file int) error {
 	defer g.received()
+	if err := checkMemory(m, file); err != nil {
+		g.log.Warn("memory of the guest is out of the function's reach", "reason", err)
+		return err
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r, err := g.dma.add(m, file)

@@ -224,6 +224,10 @@ func (r *VfioRelay) forward(do func(*vfiouser.Client) error) (refused error) {
 
 // Map implements vfioBack.
 func (r *VfioRelay) Map(m vfiouser.Map, file int) error {
+	if err := checkMemory(m, file); err != nil {
+		r.log.Warn("memory of the guest is out of the function's reach", "reason", err)
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	added, err := r.dma.add(m, file)
@@ -251,11 +255,11 @@ func (r *VfioRelay) Unmap(m vfiouser.Range) {
 
 // SetIRQs implements vfioBack.
 func (r *VfioRelay) SetIRQs(_, start uint32, fds []int) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if err := checkEventfds(fds); err != nil {
 		return err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i, fd := range fds {
 		at := int(start) + i
 		old := r.irqs[at]
@@ -273,7 +277,8 @@ func (r *VfioRelay) SetIRQs(_, start uint32, fds []int) error {
 	return nil
 }
 
-// checkEventfds returns an error, after it has closed all descriptors, if one is no eventfd.
+// checkEventfds returns an error, after it has closed all descriptors, if one is no eventfd. Like
+// checkMemory it must be called before a lock is taken.
 func checkEventfds(fds []int) (err error) {
 	for _, fd := range fds {
 		if fd != eventfd.None {
