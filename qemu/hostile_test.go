@@ -431,7 +431,7 @@ func TestAFunctionsFileOnFUSEHoldsUpNoWorker(t *testing.T) {
 			path := t.TempDir() + "/f"
 			r := serveVfioRelay(t, path)
 			q := startVfioQEMU(t, path)
-			file := deadFile(t) // last: it is answered first in the end
+			file := deadFile(t) // last, so that its program ends before the others wait for it
 			go func() { _ = pass(q, file) }()
 			soon(t, "closing the file", func() {
 				for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("unix.Close(")); {

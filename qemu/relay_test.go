@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/nettest"
 	"golang.org/x/sys/unix"
 
+	"github.com/falcon-vnic/vnic/qemu/guestmem"
 	"github.com/falcon-vnic/vnic/qemu/internal/sockettest"
 	"github.com/falcon-vnic/vnic/qemu/vhostnet"
 	"github.com/falcon-vnic/vnic/qemu/vhosttest"
@@ -404,5 +405,82 @@ func TestEachRingHasAPartOfTheLedger(t *testing.T) {
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// relayedPort returns a guest whose port is behind a relay, the worker's port, and what runs a function
+// in place of that port's thread.
+func relayedPort(t *testing.T, opt vhosttest.NetOptions) (g *vhosttest.NetGuest, p *NetPort, run func(func()) bool) {
+	t.Helper()
+	var thread sync.Mutex
+	run = func(f func()) bool {
+		thread.Lock()
+		defer thread.Unlock()
+		f()
+		return true
+	}
+	path := filepath.Join(t.TempDir(), "p")
+	in, err := ListenNet(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewNetRelay(in, "port", 1, 1500, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	fd, err := unix.FcntlInt(r.Ledger.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rings, err := MapRings(os.NewFile(uintptr(fd), "ledger"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(rings) })
+	h := newHanded()
+	if p, err = NewNetPort(h, vhostnet.Config{Name: "port", MTU: 1500, Ledger: rings, Post: run}, guestmem.NewBudget("port", guestmem.Attachment)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	p.Serve()
+	r.Attach(h.dial)
+	if g, err = vhosttest.ConnectNet(path, opt); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Kill() })
+	return g, p, run
+}
+
+// TestARelayedPortServesTheNextDriver: a port with a supervisor carries the frames of a guest that has
+// rebooted, or loaded its driver again, with rings of either kind.
+func TestARelayedPortServesTheNextDriver(t *testing.T) {
+	for name, opt := range map[string]vhosttest.NetOptions{"split": {}, "packed": {Packed: true}} {
+		t.Run(name, func(t *testing.T) {
+			g, p, run := relayedPort(t, opt)
+			for boot := range 3 {
+				for range 10 {
+					if !g.Transmit(0, vhosttest.Header{}, make([]byte, 100)) {
+						t.Fatal("no room")
+					}
+				}
+				got, b := 0, make([]byte, 1<<17)
+				run(func() {
+					for n, _, _ := p.Read(b); n > 0; n, _, _ = p.Read(b) {
+						got++
+					}
+					p.Settle()
+				})
+				if got != 10 || !g.Idle(0) {
+					t.Fatalf("boot %d: %d frames arrived, fault %q", boot, got, p.Reason())
+				}
+				if _, err := g.Stop(); err != nil {
+					t.Fatal(err)
+				}
+				if err := g.Boot(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -255,7 +255,7 @@ func (r *Relay) StartVring(st *State, i int, kick, call, errfd int) error {
 		err = r.back.setFeatures(r.features)
 	}
 	if err == nil {
-		err = r.back.start(i, &r.rings[i].state, r.rings[i].fds, packed)
+		err = r.back.start(i, &r.rings[i].state, r.rings[i].fds, false)
 	}
 	if err != nil {
 		r.failed(err)

@@ -235,3 +235,26 @@ func TestNoChainIsLostByADeathWhileWriting(t *testing.T) {
 		}
 	}
 }
+
+// TestARingThatGoesOnHasWhatWasPending: a device that starts where the last one stopped writes what
+// that one was about to write. One that starts elsewhere, as for another driver, does not.
+func TestARingThatGoesOnHasWhatWasPending(t *testing.T) {
+	const size, lap = 8, 1 << 15
+	for base, want := range map[uint32]bool{(lap | 3) * 0x10001: true, lap * 0x10001: false} {
+		mem := pages(t, memSize)
+		cfg := config(vhosttest.NewQueue(mem, vhosttest.QueueConfig{At: queueAt, Size: size, Packed: true}))
+		for i := range uint64(size) {
+			putDesc(mem[queueAt+16*i:], bufAt, 8, uint16(i), 1<<7|2) // available
+		}
+		cfg.Base, cfg.Ledger = base, noted(t, lap|1, lap|3, 1, 2)
+		r := newRing(t, mem, cfg)
+		for i := range uint64(size) {
+			if d := mem[queueAt+16*i:][:16]; (d[15] == 0x80) != (want && (i == 1 || i == 2)) {
+				t.Errorf("from %#x: descriptor %d is % x", base, i, d)
+			}
+		}
+		if r.Base() != base {
+			t.Errorf("from %#x: it is at %#x", base, r.Base())
+		}
+	}
+}

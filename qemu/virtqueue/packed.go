@@ -40,7 +40,9 @@ const (
 )
 
 func newPacked(mem *RAM, cfg Config) (*packed, error) {
-	if cfg.Resume {
+	// A ring that starts where the last device stopped has that device's pending descriptors, too: that
+	// one may have been killed before the driver stopped the ring.
+	if cfg.Resume || cfg.Ledger != nil && cfg.Ledger.Base() == cfg.Base {
 		var ok bool
 		if cfg.Base, ok = cfg.Ledger.Resume(mem, cfg.Desc, cfg.Size); !ok {
 			return nil, fmt.Errorf("%w: its position is unknown", ErrRing)
