@@ -666,3 +666,29 @@ func TestSlowRelayDelaysNobody(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAWorkerDiscardsAnyNumberOfNames: worker and supervisor do not wait for each other, however many
+// descriptors the worker has no use for.
+func TestAWorkerDiscardsAnyNumberOfNames(t *testing.T) {
+	r := newReloads(t)
+	p, w := r.work(t)
+	for i := range 2000 {
+		name := fmt.Sprint("port ", i)
+		if err := r.store.put(name, nil); err != nil {
+			t.Fatal(err)
+		}
+		w.given[name] = nil
+	}
+	begun := time.Now()
+	w.Discard()
+	if err := w.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.ready
+	if took := time.Since(begun); took >= sendLimit {
+		t.Errorf("a message waited for as long as it may: all took %v", took)
+	}
+	if err := r.store.each(func(name string, _ []int) error { return errors.New(name) }); err != nil {
+		t.Errorf("still kept: %v", err)
+	}
+}

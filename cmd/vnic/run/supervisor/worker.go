@@ -203,12 +203,13 @@ func (w *Worker) Names(prefix string) (names []string) {
 // if it fails before, the next worker needs them.
 func (w *Worker) Discard() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	for name, fds := range w.given {
+	given := w.given
+	w.given = map[string][]int{}
+	w.mu.Unlock()
+	for name, fds := range given { // without the lock: listen has to read the supervisor's answers meanwhile
 		closeAll(fds)
 		_ = w.ch.send(message{Kind: kindDrop, Name: name}) // fails only when the supervisor is gone
 	}
-	clear(w.given)
 }
 
 // Keep gives the supervisor copies of descriptors for the next worker.
