@@ -692,3 +692,36 @@ func TestAWorkerDiscardsAnyNumberOfNames(t *testing.T) {
 		t.Errorf("still kept: %v", err)
 	}
 }
+
+// TestAClosedAcceptorKeepsNobodyWaiting: a connection for it, as of a front end at the socket of a port
+// that was removed, ends at once. The next acceptor of that name asks for a connection, and gets it.
+func TestAClosedAcceptorKeepsNobodyWaiting(t *testing.T) {
+	r := newReloads(t)
+	again := &testRelay{}
+	r.cfg.Relays = map[string]Relay{"port": again}
+	p, w := r.work(t)
+	defer p.attaching.Wait()
+	if err := w.Acceptor("port").Close(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := r.connect(p, "port")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the connection that nobody accepts: %v", err)
+	}
+	next := w.Acceptor("port")
+	defer next.Close()
+	conn, err := next.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(conn, "served")
+	conn.Close()
+	if said, _ := again.last(t, 1); said != "served" {
+		t.Errorf("the relay was told %q", said)
+	}
+}

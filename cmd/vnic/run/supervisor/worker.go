@@ -119,8 +119,10 @@ func (w *Worker) listen() {
 			w.noteReload(*m.Reload, m.Number)
 		}
 		if m.Kind == kindStream && len(fds) == 1 {
-			w.Acceptor(m.Name).put(fds[0])
-			continue
+			if a := w.awaited(m.Name); a != nil {
+				a.put(fds[0])
+				continue
+			}
 		}
 		closeAll(fds)
 	}
@@ -271,16 +273,34 @@ func (w *Worker) Upgraded() Upgrade {
 // Acceptor returns the acceptor of connections under a name.
 func (w *Worker) Acceptor(name string) *Acceptor {
 	w.mu.Lock()
+	a, again := w.acceptors[name], false
+	if a == nil {
+		a, again = w.newAcceptor(name), w.before[name]
+	}
+	w.mu.Unlock()
+	if again { // connections to the closed acceptor of that name are lost
+		_ = w.ch.send(message{Kind: kindAgain, Name: name})
+	}
+	return a
+}
+
+// awaited returns the acceptor of a connection that the supervisor passes on. It returns nil if the
+// acceptor of that name was closed: nobody would answer the front end, which waits for that. The next
+// acceptor of the name asks for another connection.
+func (w *Worker) awaited(name string) *Acceptor {
+	w.mu.Lock()
 	defer w.mu.Unlock()
 	a := w.acceptors[name]
-	if a == nil {
-		a = &Acceptor{conns: make(chan *net.UnixConn, maxStreams), done: make(chan struct{})}
-		a.ended = func() { w.forget(name, a) }
-		w.acceptors[name] = a
-		if w.before[name] { // connections to the closed acceptor of that name are lost
-			_ = w.ch.send(message{Kind: kindAgain, Name: name})
-		}
+	if a == nil && !w.before[name] {
+		a = w.newAcceptor(name)
 	}
+	return a
+}
+
+func (w *Worker) newAcceptor(name string) *Acceptor {
+	a := &Acceptor{conns: make(chan *net.UnixConn, maxStreams), done: make(chan struct{})}
+	a.ended = func() { w.forget(name, a) }
+	w.acceptors[name] = a
 	return a
 }
 
