@@ -725,3 +725,15 @@ func TestAClosedAcceptorKeepsNobodyWaiting(t *testing.T) {
 		t.Errorf("the relay was told %q", said)
 	}
 }
+
+// TestLongReasonsKeepNoWorkerFromJoining: a worker can be told of an upgrade and of a reload that were
+// both refused with reasons of any length and any bytes.
+func TestLongReasonsKeepNoWorkerFromJoining(t *testing.T) {
+	r := newReloads(t)
+	why := bounded(strings.Repeat("\x01", maxMessage))
+	r.upgrade, r.reloading.result = Upgrade{Asked: 1, Refused: why}, Reload{Asked: 1, Refused: why}
+	_, w := r.work(t)
+	if w.Upgraded() != r.upgrade || w.Reloaded() != r.reloading.result {
+		t.Error("the reasons are others")
+	}
+}

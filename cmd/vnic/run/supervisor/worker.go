@@ -260,8 +260,9 @@ func (w *Worker) Failed(why error) {
 	_ = w.ch.send(message{Kind: kindFailed, Name: bounded(why.Error())}) // fails only when the supervisor is gone
 }
 
-// maxReason is the largest length of a reason in bytes. JSON may need six bytes for one byte.
-const maxReason = 8 << 10
+// maxReason is the largest length of a reason in bytes. A Start has two, and JSON may need six bytes
+// for one: together they must stay below maxMessage, or no worker could join.
+const maxReason = 4 << 10
 
 // Upgraded returns the results of the upgrades requested so far.
 func (w *Worker) Upgraded() Upgrade {
