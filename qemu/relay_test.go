@@ -258,6 +258,59 @@ func TestAReplacedWorkerResetsFlowsAndTakesNewOnes(t *testing.T) {
 	}
 }
 
+// TestFlowsAreResetHoweverTheirWorkerEnds: a guest that only waits learns that its flow is gone, also a
+// forwarded one, when the worker shuts down, and when the next one ends before it has the guest.
+func TestFlowsAreResetHoweverTheirWorkerEnds(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, r *VhostRelay, path string, w *worker){
+		"it shuts down": func(t *testing.T, r *VhostRelay, _ string, w *worker) {
+			if err := w.dev.Close(); err != nil {
+				t.Error(err)
+			}
+			r.Detach()
+		},
+		"it is killed, and the next one at once": func(t *testing.T, r *VhostRelay, path string, w *worker) {
+			notes := readLedger(t, r) // a killed worker removes nothing from the ledger
+			r.Detach()
+			if err := w.dev.Close(); err != nil {
+				t.Error(err)
+			}
+			writeLedger(t, r, notes)
+			newWorker(t, r, path)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, path := startRelay(t)
+			w := startWorker(t, r, path)
+			to := filepath.Join(t.TempDir(), "vsock")
+			if err := w.dev.Forward(to); err != nil {
+				t.Fatal(err)
+			}
+			g, err := vhosttest.Start(path, vhosttest.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer g.Kill()
+			l, err := g.Listen(22)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, answer := ask(t, to, "CONNECT 22\n"); answer != "OK 22\n" {
+				t.Fatal(answer)
+			}
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			end(t, r, path, w)
+			startWorker(t, r, path)
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the guest's end: %v", err)
+			}
+		})
+	}
+}
+
 func readLedger(t *testing.T, r *VhostRelay) []byte {
 	t.Helper()
 	b := make([]byte, vsock.LedgerSize)

@@ -219,6 +219,7 @@ func (c *Conn) abort(err error) {
 func (c *Conn) fail(err error) {
 	c.setErr(err)
 	c.remove()
+	c.t.ledger.remove(c.key)
 }
 
 func (c *Conn) setErr(err error) {
@@ -232,7 +233,6 @@ func (c *Conn) setErr(err error) {
 func (c *Conn) remove() {
 	c.gone, c.pend = true, 0
 	delete(c.t.flows, c.key)
-	c.t.ledger.remove(c.key)
 	if c.wait != nil {
 		c.wait.Stop()
 	}

@@ -1,6 +1,9 @@
 package vsock
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // TestFlowsOfADeadProcessAreReset: flows that end with their process are reset by the next, each
 // once; those that ended before are not.
@@ -53,5 +56,77 @@ func TestFlowsOfADeadProcessAreReset(t *testing.T) {
 	}
 	if _, w = begin(); len(w.packets) != 0 {
 		t.Errorf("%d flows are reset again", len(w.packets))
+	}
+}
+
+// TestAFlowIsRecordedUntilItsResetIsSent: a process that ends before it has a link, or room for all
+// resets, leaves them to the next. One whose link ended sends them by its next link.
+func TestAFlowIsRecordedUntilItsResetIsSent(t *testing.T) {
+	mem := make([]byte, LedgerSize)
+	begin := func() *Transport {
+		tr := NewTransport(HostCID, guestCID)
+		tr.UseLedger(NewLedger(mem))
+		return tr
+	}
+	open := func(tr *Transport) {
+		l, err := tr.Listen(7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		tr.SetLink(newWire(3776, 3))
+		for port := range uint32(3) {
+			inject(tr, fromGuest(OpRequest, port, 7), nil)
+			if _, err := l.AcceptConn(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tr.SetLink(nil)
+	}
+	resets := func(tr *Transport, room int) (n int) {
+		w := newWire(3776, room)
+		tr.SetLink(w)
+		for n = len(w.packets); len(w.packets) > 0; {
+			if h := w.header(t); h.Op != OpReset || h.SrcPort != 7 {
+				t.Errorf("sent: %+v", h)
+			}
+		}
+		return n
+	}
+	tr := begin()
+	open(tr)
+	tr.Close()
+	begin().Close()
+	for i, want := range []int{1, 1, 1, 0} {
+		if n := resets(begin(), 1); n != want {
+			t.Errorf("process %d, with room for one, sent %d resets, want %d", i, n, want)
+		}
+	}
+	tr = begin()
+	open(tr)
+	tr.Reset()
+	if n := resets(tr, 9); n != 3 {
+		t.Errorf("by the next link: %d resets", n)
+	}
+	open(tr)
+	tr.Reset()
+	clear(mem) // the peer has lost its flows
+	if n := resets(tr, 9); n != 0 {
+		t.Errorf("after the ledger was cleared: %d resets", n)
+	}
+}
+
+// TestADialTakesNoPortOfAnEarlierFlow: the peer may still have that flow.
+func TestADialTakesNoPortOfAnEarlierFlow(t *testing.T) {
+	mem := make([]byte, LedgerSize)
+	NewLedger(mem).add(flowKey{local: firstPort, remote: 9})
+	tr := NewTransport(HostCID, guestCID)
+	tr.UseLedger(NewLedger(mem))
+	defer tr.Close()
+	if _, err := tr.Dial(9, time.Nanosecond); err == nil {
+		t.Fatal("nobody is there")
+	}
+	if !NewLedger(mem).has(flowKey{local: firstPort + 1, remote: 9}) {
+		t.Error("it has another port than the next")
 	}
 }

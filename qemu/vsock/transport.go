@@ -64,18 +64,13 @@ func NewTransport(local, peer uint32) *Transport {
 	}
 }
 
-// UseLedger makes the transport record its flows in l. It resets the flows that an earlier
-// transport recorded there, as soon as there is a link. UseLedger must be called before any other
-// method.
+// UseLedger makes the transport record its flows in l. Whenever a link is set, the transport resets
+// the flows in l that are not its own: those of an earlier transport, and those that its Reset or
+// Close ended. UseLedger must be called before any other method.
 func (t *Transport) UseLedger(l *Ledger) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ledger = l
-	for _, k := range l.left() {
-		t.replies = append(t.replies, Header{
-			SrcCID: uint64(t.local), DstCID: uint64(t.peer), SrcPort: k.local, DstPort: k.remote, Type: TypeStream, Op: OpReset,
-		})
-	}
 }
 
 // Stats returns the counters.
@@ -91,7 +86,24 @@ func (t *Transport) SetLink(l Link) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.link = l
+	if l != nil {
+		t.resetLeft()
+	}
 	t.pump()
+}
+
+// resetLeft queues a reset for each flow in the ledger that is not the transport's own. The flow stays
+// in the ledger until the reset is sent.
+func (t *Transport) resetLeft() {
+	if t.ledger == nil {
+		return
+	}
+	t.ledger.load()
+	for k := range t.ledger.slot {
+		if t.flows[k] == nil {
+			t.queueReset(k, TypeStream)
+		}
+	}
 }
 
 // Locked calls f with the transport's lock held: meanwhile no packet is sent to the peer.
@@ -109,7 +121,7 @@ func (t *Transport) Pump() {
 }
 
 // Reset ends every flow with ECONNRESET. It does not tell the peer, which has lost its state (for
-// example by a reboot).
+// example by a reboot). If only the link to it is lost, the ledger still has the flows.
 func (t *Transport) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,6 +130,7 @@ func (t *Transport) Reset() {
 
 func (t *Transport) resetAll() {
 	t.replies = nil
+	t.ledger.forget()
 	for _, l := range t.listeners {
 		l.backlog = nil // flows from before the reset must not be accepted
 	}
@@ -160,7 +173,7 @@ func (t *Transport) Dial(port uint32, timeout time.Duration) (*Conn, error) {
 		if t.nextPort++; t.nextPort == endPort {
 			t.nextPort = firstPort
 		}
-		if t.flows[key] == nil {
+		if t.flows[key] == nil && !t.ledger.has(key) {
 			break
 		}
 	}
@@ -242,15 +255,18 @@ func (t *Transport) request(h *Header) {
 // reply queues a reset for a packet that belongs to no flow, Virtio §5.10.6.4. The queue is
 // bounded; a peer that gets no reset runs into its own timeout.
 func (t *Transport) reply(h *Header) {
-	if h.Op == OpReset {
-		return
+	if h.Op != OpReset {
+		t.queueReset(flowKey{local: h.DstPort, remote: h.SrcPort}, h.Type)
 	}
+}
+
+func (t *Transport) queueReset(k flowKey, typ Type) {
 	if len(t.replies) >= maxReplies {
 		t.stats.RepliesDropped++
 		return
 	}
 	t.replies = append(t.replies, Header{
-		SrcCID: uint64(t.local), DstCID: uint64(t.peer), SrcPort: h.DstPort, DstPort: h.SrcPort, Type: h.Type, Op: OpReset,
+		SrcCID: uint64(t.local), DstCID: uint64(t.peer), SrcPort: k.local, DstPort: k.remote, Type: typ, Op: OpReset,
 	})
 }
 
@@ -265,12 +281,14 @@ func (t *Transport) pump() {
 		if room <= HeaderSize {
 			break
 		}
-		pkt := t.scratch[:0]
+		pkt, key := t.scratch[:0], flowKey{}
 		if len(t.replies) > 0 {
-			pkt = t.replies[0].Append(pkt)
+			h := t.replies[0]
+			pkt, key = h.Append(pkt), flowKey{local: h.SrcPort, remote: h.DstPort}
 			t.replies = t.replies[1:]
 		} else {
 			c := t.ready.First()
+			key = c.key
 			c.ready.Remove()
 			pkt = c.next(pkt, min(room-HeaderSize, maxPayload))
 			if c.pending() {
@@ -283,6 +301,9 @@ func (t *Transport) pump() {
 		t.stats.PacketsOut++
 		t.stats.BytesOut += uint64(len(pkt) - HeaderSize)
 		t.link.Put(pkt)
+		if t.flows[key] == nil { // this was the flow's reset; if the process is killed before, the next one sends it
+			t.ledger.remove(key)
+		}
 		sent = true
 	}
 	if sent {
