@@ -58,8 +58,8 @@ func ListenVhostRelay(path string, cid uint32, opt VhostOptions) (*VhostRelay, e
 	}
 	r.start(sock, opt.logger().With("socket", path, "guest_cid", cid), vhostuser.Relayed{
 		Layout: vhostuser.VsockLayout, Features: vhostFeatures,
-		Config:  func(off uint32, b []byte) bool { return vsock.Config(cid, off, b) },
-		Stopped: r.forgetFlows,
+		Config: func(off uint32, b []byte) bool { return vsock.Config(cid, off, b) },
+		Anew:   r.forgetFlows,
 	})
 	return r, nil
 }
@@ -94,8 +94,8 @@ func (r *VhostRelay) serve(conn *net.UnixConn, dev vhostuser.Relayed) error {
 	relay := vhostuser.NewRelay(dev, workerLimit, func(err error) {
 		r.server.log.Warn("the guest's device waits for the next worker", "reason", err)
 	})
-	if dev.Stopped != nil {
-		dev.Stopped() // an earlier QEMU's driver is gone
+	if dev.Anew != nil {
+		dev.Anew() // an earlier QEMU's driver is gone
 	}
 	r.mu.Lock()
 	r.now = relay
@@ -150,7 +150,7 @@ func (r *VhostRelay) Close() error {
 	return errors.Join(err, r.Ledger.Close())
 }
 
-// forgetFlows clears the ledger of flows when a ring is stopped: a driver that starts again may use
+// forgetFlows clears the ledger of flows when another driver starts: it has none of them, and may use
 // the same ports.
 func (r *VhostRelay) forgetFlows() {
 	if _, err := r.Ledger.WriteAt(make([]byte, vsock.LedgerSize), 0); err != nil {

@@ -258,6 +258,42 @@ func TestAReplacedWorkerResetsFlowsAndTakesNewOnes(t *testing.T) {
 	}
 }
 
+// TestAPausedGuestHearsThatItsFlowsAreGone: pausing a guest ends the host's side of its flows. When it
+// goes on, the guest's side ends too, whether the worker is the same or the next, and other flows work.
+func TestAPausedGuestHearsThatItsFlowsAreGone(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		r, path := startRelay(t)
+		w := startWorker(t, r, path)
+		g, err := vhosttest.Start(path, vhosttest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Kill()
+		c, s := dialGuest(t, g, w)
+		echo(t, c, s, 10_000)
+		if replaced {
+			r.Detach()
+			if err := w.dev.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := g.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		if replaced {
+			w = startWorker(t, r, path)
+		}
+		for what, c := range map[string]net.Conn{"host": s, "guest": c} {
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("replaced %t: the %s's end: %v", replaced, what, err)
+			}
+		}
+		c, s = dialGuest(t, g, w)
+		echo(t, c, s, 10_000)
+	}
+}
+
 // TestFlowsAreResetHoweverTheirWorkerEnds: a guest that only waits learns that its flow is gone, also a
 // forwarded one, when the worker shuts down, and when the next one ends before it has the guest.
 func TestFlowsAreResetHoweverTheirWorkerEnds(t *testing.T) {

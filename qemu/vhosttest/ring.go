@@ -87,12 +87,14 @@ func (r *Ring) TakeUsed() (head uint16, n uint32, ok bool, err error) {
 	return uint16(binary.LittleEndian.Uint32(e[:])), binary.LittleEndian.Uint32(e[4:]), true, nil
 }
 
-// StartRing sends the settings of ring i, in QEMU's order, up to the kick descriptor.
-func (f *Frontend) StartRing(i uint32, r *Ring) error {
+// StartRing sends the settings of a new ring i, in QEMU's order, up to the kick descriptor.
+func (f *Frontend) StartRing(i uint32, r *Ring) error { return f.startRing(i, r, 0) }
+
+func (f *Frontend) startRing(i uint32, r *Ring, base uint32) error {
 	if err := f.Send(vhostuser.SetVringNum, vhostuser.VringState{Index: i, Num: RingSize}.Append(nil)); err != nil {
 		return err
 	}
-	if err := f.Send(vhostuser.SetVringBase, vhostuser.VringState{Index: i}.Append(nil)); err != nil {
+	if err := f.Send(vhostuser.SetVringBase, vhostuser.VringState{Index: i, Num: base}.Append(nil)); err != nil {
 		return err
 	}
 	a := vhostuser.VringAddr{Index: i, Desc: UserBase + r.Desc, Used: UserBase + r.Used, Avail: UserBase + r.Avail}

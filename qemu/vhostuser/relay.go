@@ -46,8 +46,9 @@ type Relayed struct {
 	// CheckMTU returns an error if the front end may not show an MTU to the guest. It is called if
 	// the Layout offers ProtocolNetMTU.
 	CheckMTU func(mtu uint64) error
-	// Stopped is called after the driver has stopped a ring; nil: nothing is to be done then.
-	Stopped func()
+	// Anew is called before the first ring starts, unless it starts where it stopped, as after a pause
+	// of the guest: then another driver begins. nil: nothing is to be done then.
+	Anew func()
 }
 
 // Ledger records the positions of a device's packed rings.
@@ -60,7 +61,8 @@ type Ledger interface {
 
 // relayRing is the state of one ring.
 type relayRing struct {
-	running bool // started by QEMU, even while there is no worker
+	running bool   // started by QEMU, even while there is no worker
+	stopped uint32 // where it was last stopped
 	packed  bool
 	state   Vring
 	used    uint64 // guest-physical address of a split ring's used ring
@@ -245,13 +247,17 @@ func (r *Relay) StartVring(st *State, i int, kick, call, errfd int) error {
 	if packed {
 		r.dev.Ledger.Begin(i, st.Vrings[i].Base)
 	}
-	anew := r.features != st.Features&^FeatureProtocol // a driver that starts again may accept other features
+	first := !slices.ContainsFunc(r.rings, func(o relayRing) bool { return o.running })
+	if r.dev.Anew != nil && first && st.Vrings[i].Base != r.rings[i].stopped {
+		r.dev.Anew()
+	}
+	others := r.features != st.Features&^FeatureProtocol // a driver that starts again may accept other features
 	r.features = st.Features &^ FeatureProtocol
 	r.rings[i] = relayRing{running: true, packed: packed, state: st.Vrings[i], used: used, fds: ringFDs{kick, call, errfd}}
 	if r.back == nil {
 		return nil
 	}
-	if anew {
+	if others {
 		err = r.back.setFeatures(r.features)
 	}
 	if err == nil {
@@ -279,13 +285,15 @@ func (r *Relay) SetCall(i, call, errfd int) {
 
 // StopVring implements Device.
 func (r *Relay) StopVring(i int) (base uint32) {
-	if r.dev.Stopped != nil {
-		defer r.dev.Stopped()
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ring := &r.rings[i]
 	ring.running = false
+	ring.stopped = r.stop(i)
+	return ring.stopped
+}
+
+func (r *Relay) stop(i int) (base uint32) {
 	if r.back != nil {
 		base, err := r.back.stop(i)
 		if err == nil {

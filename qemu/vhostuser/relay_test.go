@@ -220,6 +220,35 @@ func TestRelayKnowsWhereRingsAre(t *testing.T) {
 	}
 }
 
+// TestRelayTellsAnotherDriverFromAPause: rings that start where they stopped are those of a guest that
+// was paused. If the first one starts elsewhere, another driver has begun, once for all rings.
+func TestRelayTellsAnotherDriverFromAPause(t *testing.T) {
+	anew := 0
+	r := NewRelay(Relayed{Layout: VsockLayout, Anew: func() { anew++ }}, time.Minute, nil)
+	st := &State{Regions: []Region{{Size: 0x10000}}}
+	for i, c := range []struct {
+		bases [2]uint32
+		anew  int
+	}{{[2]uint32{0, 0}, 0}, {[2]uint32{0, 0}, 0}, {[2]uint32{7, 9}, 1}, {[2]uint32{7, 9}, 0}, {[2]uint32{0, 0}, 1}} {
+		st.Vrings = nil
+		anew = 0
+		for _, base := range c.bases {
+			st.Vrings = append(st.Vrings, Vring{Num: 8, Base: base, Desc: 0x1000, Avail: 0x2000, Used: 0x3000})
+		}
+		for ring := range 2 {
+			if err := r.StartVring(st, ring, -1, -1, -1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for ring := range 2 {
+			r.StopVring(ring)
+		}
+		if anew != c.anew {
+			t.Errorf("start %d: another driver began %d times, want %d", i, anew, c.anew)
+		}
+	}
+}
+
 // TestOnlyItsOwnAnswerSatisfiesAQuestion: a request succeeds only with its own answer, and only if
 // that is 0.
 func TestOnlyItsOwnAnswerSatisfiesAQuestion(t *testing.T) {
