@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"testing"
@@ -63,6 +64,44 @@ func TestAFunctionsKeptDeviceStaysUntilRemoved(t *testing.T) {
 		}
 		if !slices.Equal(s.forgot, []string{"fn0"}) {
 			t.Errorf("forgot %v", s.forgot)
+		}
+	})
+}
+
+// TestAKeptDeviceThatCannotBeUsedIsPutBack: the keeper has a function's kept device again when the
+// function cannot be set up with it, as without its bridge. What the keeper forgets then is in nobody's
+// way.
+func TestAKeptDeviceThatCannotBeUsedIsPutBack(t *testing.T) {
+	withTAPs(t, func() {
+		bridge := func() *netlink.Bridge {
+			br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br9"}}
+			if err := netlink.LinkAdd(br); err != nil {
+				t.Skip("no bridge here:", err)
+			}
+			return br
+		}
+		s := &shelf{kept: map[string][]int{}}
+		cfg := FunctionConfig{Name: "fn0", MAC: [6]byte{2, 0, 0, 0, 0, 7}, MTU: 1500, Bridge: "br9", Keeper: s}
+		br := bridge()
+		f, err := OpenFunction(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Close(), netlink.LinkDel(br)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenFunction(cfg); err == nil || len(s.kept["fn0"]) != 1 {
+			t.Errorf("without its bridge: %v, %d are kept", err, len(s.kept["fn0"]))
+		}
+		if err := s.Forget("fn0"); err != nil {
+			t.Error(err)
+		}
+		bridge()
+		if f, err = OpenFunction(cfg); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Remove(); err != nil {
+			t.Error(err)
 		}
 	})
 }

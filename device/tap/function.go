@@ -104,15 +104,19 @@ func openFunction(cfg FunctionConfig) (_ *Function, err error) {
 	if err := checkName(cfg.Name); err != nil {
 		return nil, err
 	}
-	fd := -1
-	if kept := takeKept(cfg.Keeper, cfg.Name, nativeKind, 1); kept != nil {
+	fd, kept := -1, takeKept(cfg.Keeper, cfg.Name, nativeKind, 1)
+	if kept != nil {
 		fd = kept[0]
 	} else if fd, err = attachFunction(cfg); err != nil {
 		return nil, err
 	}
 	f := &Function{name: cfg.Name, fd: fd, mtu: cfg.MTU, keeper: cfg.Keeper, v: newVector(functionParts)}
 	defer func() {
-		if err != nil {
+		switch {
+		case err == nil:
+		case kept != nil: // the device stays as long as the Keeper has it, and is in the way of another one
+			cfg.Keeper.PutBack(cfg.Name, fd)
+		default:
 			err = errors.Join(err, unix.Close(fd))
 		}
 	}()

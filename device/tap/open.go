@@ -310,6 +310,8 @@ func descriptor(ifce *water.Interface) (fd int, err error) {
 type Keeper interface {
 	// Take returns the descriptors of a kept device, one per queue. The caller owns them.
 	Take(name string) (fds []int)
+	// PutBack owns what Take returned and could not be used. It is as if nobody had taken it.
+	PutBack(name string, fds ...int)
 	// Keep keeps copies of an open device's descriptors.
 	Keep(name string, fds ...int) error
 	// Forget stops keeping a device. When it returns, no copy of the descriptors is left.

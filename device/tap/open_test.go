@@ -116,6 +116,9 @@ func (s *shelf) Take(name string) []int {
 	return fds
 }
 
+// PutBack implements Keeper.
+func (s *shelf) PutBack(name string, fds ...int) { s.kept[name] = fds }
+
 // Keep implements Keeper.
 func (s *shelf) Keep(name string, fds ...int) error {
 	var copies []int

@@ -398,6 +398,8 @@ type keptTAPs struct{ w *supervisor.Worker }
 
 func (k keptTAPs) Take(name string) (fds []int) { return k.w.Take(keptTAP + name) }
 
+func (k keptTAPs) PutBack(name string, fds ...int) { k.w.PutBack(keptTAP+name, fds...) }
+
 func (k keptTAPs) Keep(name string, fds ...int) error { return k.w.Keep(keptTAP+name, fds...) }
 
 func (k keptTAPs) Forget(name string) error { return k.w.Drop(keptTAP + name) }

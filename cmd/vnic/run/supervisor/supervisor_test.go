@@ -737,3 +737,30 @@ func TestLongReasonsKeepNoWorkerFromJoining(t *testing.T) {
 		t.Error("the reasons are others")
 	}
 }
+
+// TestWhatIsPutBackIsNotTaken: a worker can take it again, and else discards it.
+func TestWhatIsPutBackIsNotTaken(t *testing.T) {
+	r := newReloads(t)
+	p, w := r.work(t)
+	fd, err := unix.MemfdCreate("kept", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.store.put("kept", nil); err != nil {
+		t.Fatal(err)
+	}
+	w.PutBack("kept", fd)
+	fds := w.Take("kept")
+	if len(fds) != 1 || fds[0] != fd {
+		t.Fatalf("took %d", fds)
+	}
+	w.PutBack("kept", fds...)
+	w.Discard()
+	if err := w.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.ready
+	if err := r.store.each(func(name string, _ []int) error { return errors.New(name) }); err != nil {
+		t.Errorf("still kept: %v", err)
+	}
+}

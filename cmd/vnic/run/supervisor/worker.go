@@ -187,6 +187,14 @@ func (w *Worker) Take(name string) []int {
 	return fds
 }
 
+// PutBack gives back descriptors that Take returned, which it owns: Discard finds them.
+func (w *Worker) PutBack(name string, fds ...int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	closeAll(w.given[name])
+	w.given[name] = fds
+}
+
 // Names returns the names with a prefix under which descriptors were given and not taken.
 func (w *Worker) Names(prefix string) (names []string) {
 	w.mu.Lock()
