@@ -120,6 +120,10 @@ const (
 	// there are that many, a new client displaces the oldest. Clients that connect and send nothing
 	// therefore block nobody, since a proper client sends its preamble at once.
 	maxHandshakes = 64
+	// maxUnfinished bounds the clients of which this process still has something to do, also after they
+	// were displaced: closing a descriptor that a client passed may wait for a program of the client's (a
+	// file on FUSE), and takes a thread meanwhile. Beyond that new clients are refused.
+	maxUnfinished = 8 * maxHandshakes
 	// preambleTimeout bounds how long a client may take to send its preamble and read the answer.
 	preambleTimeout = 5 * time.Second
 	// clientShare is the divisor of the attachment's memory budget: one client may map this part of
@@ -137,9 +141,10 @@ type unixAttachment struct {
 	wg        sync.WaitGroup
 	log       loglimit.Log
 
-	mu     sync.Mutex
-	busy   []*handshake // oldest first
-	closed bool
+	mu         sync.Mutex
+	busy       []*handshake // oldest first
+	unfinished int          // goroutines that handle clients
+	closed     bool
 }
 
 // handshake is a client that is not yet a session.
@@ -148,7 +153,10 @@ type handshake struct {
 	gone chan struct{} // closed when a newer client has displaced it
 }
 
-var errMadeRoom = errors.New("it took longer than others that came later")
+var (
+	errMadeRoom   = errors.New("it took longer than others that came later")
+	errUnfinished = fmt.Errorf("the descriptors of %d earlier clients are not closed yet", maxUnfinished)
+)
 
 func (a *unixAttachment) acceptLoop() {
 	defer a.wg.Done()
@@ -177,6 +185,11 @@ func (a *unixAttachment) begin(conn *net.UnixConn) bool {
 	if a.closed {
 		return false
 	}
+	if a.unfinished == maxUnfinished {
+		a.log.Warn("client refused", "socket", a.name, "reason", errUnfinished)
+		conn.Close()
+		return true
+	}
 	if len(a.busy) == maxHandshakes {
 		close(a.busy[0].gone)
 		a.busy[0].conn.Close()
@@ -184,7 +197,13 @@ func (a *unixAttachment) begin(conn *net.UnixConn) bool {
 	}
 	h := &handshake{conn, make(chan struct{})}
 	a.busy = append(a.busy, h)
-	a.wg.Go(func() { a.handshake(h) })
+	a.unfinished++
+	a.wg.Go(func() {
+		a.handshake(h)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.unfinished--
+	})
 	return true
 }
 

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/nettest"
 	"golang.org/x/sys/unix"
@@ -397,5 +398,44 @@ func TestMuteClientsBlockNobody(t *testing.T) {
 		if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Fatalf("an old mute client is still connected: %d bytes, %v", n, err)
 		}
+	}
+}
+
+// TestClientsWhoseFilesDoNotCloseAreBounded: clients that pass a file of a FUSE program which does not
+// answer, and leave, take a bounded number of threads. Clients are served again when their files close.
+func TestClientsWhoseFilesDoNotCloseAreBounded(t *testing.T) {
+	a, path := listenUnix(t)
+	u := a.(*unixAttachment)
+	unfinished := func() int {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		return u.unfinished
+	}
+	t.Run("full", func(t *testing.T) {
+		file := deadFile(t)
+		for range maxUnfinished {
+			c, status, _ := attachClient(t, path, preambleOf(1, clientRegion{0, pageSize, 0}), file)
+			if status == 0 {
+				t.Fatal("the file was taken")
+			}
+			c.Close()
+		}
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if n, err := c.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("one client more: %d bytes, %v", n, err)
+		}
+		if n := unfinished(); n != maxUnfinished {
+			t.Errorf("%d clients are unfinished, want %d", n, maxUnfinished)
+		}
+	})
+	for unfinished() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if _, status, reason := attachClient(t, path, preambleOf(0)); status != 0 {
+		t.Errorf("refused: %s", reason)
 	}
 }
