@@ -39,7 +39,8 @@ does the same, but gives no answer.`,
 		},
 	}
 	o.Flags(cmd.Flags())
-	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "give up waiting after this long")
+	// The supervisor waits for the new worker for a minute, and then starts the old program again.
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "give up waiting after this long")
 	return cmd
 }
 
