@@ -33,8 +33,10 @@ type Endpoint struct {
 	network    *network // of the tenant
 	followed   epoch    // the epoch in which network was found
 	up         bool
-	mac        MAC        // the function's or, of a trusted guest, the last one learned
-	neighbours neighbours // of a trusted guest
+	mac        MAC           // the function's or, of a trusted guest, the last one learned
+	neighbours neighbours    // of a trusted guest
+	told       *TenantConfig // of which a guest with Assign knows by router advertisements
+	again      int64         // when it is told again, ns
 	errors     bucket
 	last       way                                                     // of the last packet from it
 	take       func(packet []byte, first, most int) (n int, more bool) // delivers to the function; nil: it takes nothing (SetFunction)

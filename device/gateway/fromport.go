@@ -121,6 +121,7 @@ func (g *Gateway) fromPort(now int64, in *PortInput, f *Forward) (why Reason) {
 		if len(b) > 0 && b[0]>>4 != 6 {
 			return DropHeader
 		}
+		g.responder.advertise(now, p)
 	default:
 		return DropEtherType
 	}

@@ -558,3 +558,34 @@ func TestChecksumOnlyInUpperLayer(t *testing.T) {
 		}
 	}
 }
+
+// TestARouteDoesNotCoverOthersAddresses: the function that a route leads to sends from addresses behind
+// it, not from those that another function or the tenant's router has, neither plain IP nor RoCEv2.
+func TestARouteDoesNotCoverOthersAddresses(t *testing.T) {
+	for name, from := range map[string]netip.Addr{
+		"another function here": ipC, "another function there": addr("10.0.0.9"), "the router": router4, "behind it": addr("198.51.100.7"),
+	} {
+		n := newNet(t)
+		c := n.g.AddEndpoint("c", 3, gwB)
+		configure(n.g, c, EndpointConfig{Tenant: 7, MAC: MAC{2, 0, 0, 0, 0, 0xc}, Addresses: []netip.Addr{ipC}, MTU: tunnelMTU}, true)
+		n.g.routes.Learn(2, []Address{{7, addr("10.0.0.9"), 0x020001, 9000}})
+		n.g.routes.SetTenant(TenantConfig{
+			Tenant: 7, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, Routers: []netip.Addr{router4},
+			Routes: []Route{{netip.MustParsePrefix("0.0.0.0/0"), ipA}},
+		})
+		taken := 0
+		n.b.SetFunction(roceClaim, func([]byte, int, int) (int, bool) { taken++; return 1, false })
+		roce := udp(t, gwA, macA, from, ipB, 64)
+		binary.BigEndian.PutUint16(roce[ethLen+22:], roceClaim.Port)
+		n.send(roce, Offload{})
+		n.output()
+		n.send(udp(t, gwA, macA, from, ipB, 10), Offload{})
+		arrived, want := len(n.output()) == 1, name == "behind it"
+		if arrived != want {
+			t.Errorf("from the address of %s (%s): arrived %t, want %t", name, from, arrived, want)
+		}
+		if taken > 0 && !want {
+			t.Errorf("the function took a packet from the address of %s (%s)", name, from)
+		}
+	}
+}

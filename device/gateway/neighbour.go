@@ -33,10 +33,14 @@ func (s *neighbours) of(a netip.Addr) *neighbour {
 	return &(*s)[len(*s)-1]
 }
 
-// by returns the endpoint's address through which a is reached: a itself, or the next hop to it.
+// by returns the endpoint's address through which a is reached: a itself, or the next hop to it. It
+// finds what network.find does: an address that somebody has is no other's by a route.
 func (p *Endpoint) by(a netip.Addr) (own netip.Addr, ok bool) {
 	if p.own(a) {
 		return a, true
+	}
+	if _, others := p.network.addrs.Find(a); others {
+		return own, false
 	}
 	for i, routes := 0, p.network.config.Load().Routes; i < len(routes); i++ {
 		if r := &routes[i]; r.Prefix.Contains(a) {
@@ -194,7 +198,9 @@ const (
 
 	onLinkFlag     = 0x80
 	autonomousFlag = 0x40
-	routerLifetime = 1800 // s
+	routerLifetime = 65535 // s, as RFC 8319 §4 allows
+
+	advertiseAgain = 600_000_000_000 // ns, MaxRtrAdvInterval of RFC 4861 §6.2.1
 )
 
 var (
@@ -280,6 +286,23 @@ func (s *responder) solicited(p *Endpoint, src MAC, m []byte, h *header) Reason 
 // its own address is free gets no answer.
 func (s *responder) function(p *Endpoint, a netip.Addr) bool {
 	return a.IsLinkLocalUnicast() && s.knows != nil && s.knows(p.Tenant, a.As16())
+}
+
+// advertise sends a guest that sends something another advertisement when the last is old, or when
+// what it told has changed: a host that has a router asks for none (RFC 4861 §6.3.7), and forgets it
+// after its lifetime.
+func (s *responder) advertise(now int64, p *Endpoint) {
+	if !p.Assign {
+		return
+	}
+	told, t := p.told, p.network.config.Load()
+	if told == t && now < p.again {
+		return
+	}
+	p.told, p.again = t, now+advertiseAgain
+	if told != nil { // else it has just come, and asks
+		s.routerAdvertisement(p)
+	}
 }
 
 // routerAdvertisement tells the guest the subnets, the MTU and, if the tenant has routers, that the

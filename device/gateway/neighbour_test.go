@@ -427,3 +427,33 @@ func TestRouterAdvertisementFitsTheMinimumMTU(t *testing.T) {
 		t.Errorf("%d solicitations are counted as answered, want 1", answers)
 	}
 }
+
+// TestAGuestIsToldOfItsRouterAgain: long before the router's lifetime is over, and when what it was
+// told has changed.
+func TestAGuestIsToldOfItsRouterAgain(t *testing.T) {
+	n := newNet(t)
+	told := func(now int64) (times int) {
+		t.Helper()
+		n.g.Cast()
+		n.g.FromPort(now, &PortInput{From: n.a, Frame: udp(t, gwA, macA, v6A, v6B, 10)}, &n.fwd)
+		for _, o := range n.output() {
+			if o.port == n.a && decode(t, o.b).Layer(layers.LayerTypeICMPv6RouterAdvertisement) != nil {
+				times++
+			}
+		}
+		return times
+	}
+	times, now := 0, int64(second)
+	for ; now < routerLifetime*second; now += 60 * second {
+		times += told(now)
+	}
+	if want := int(routerLifetime * second / advertiseAgain); times < want-1 || times > want {
+		t.Errorf("told %d times in the lifetime of a router, want %d", times, want)
+	}
+	is := *n.a.network.config.Load()
+	is.DNS = []netip.Addr{addr("fd00::53")}
+	n.g.routes.SetTenant(is)
+	if first, second := told(now), told(now+1); first != 1 || second != 0 {
+		t.Errorf("told %d times and %d times of a change", first, second)
+	}
+}
