@@ -481,3 +481,23 @@ func TestEachCallOverIWARPEndsOnce(t *testing.T) {
 		leavesNothing(t, v, a, b)
 	}
 }
+
+// TestADisconnectOverIWARPIsNoErrorAtThePeer: a driver that ends a connection whose work is done ends it in
+// order, and no queue pair hears of a fault.
+func TestADisconnectOverIWARPIsNoErrorAtThePeer(t *testing.T) {
+	v, a, b := iwarpDrivers(t)
+	b.must(abi.AdminOpCMListen, &abi.CMListen{Service: 5000})
+	number, r := a.calls(b, abi.CMConnect{Service: 5000})
+	b.accepts(a, r.Number)
+	exchange(t, a, b, 5000)
+	a.must(abi.AdminOpCMDisconnect, &abi.CMDisconnect{CMID: number})
+	v.idle(1e9)
+	for i, d := range []*driver{a, b} {
+		d.collect()
+		for _, e := range d.async {
+			if e.Type == abi.EventQPFatal {
+				t.Errorf("end %d: its queue pair has failed, status %d", i, e.Status)
+			}
+		}
+	}
+}

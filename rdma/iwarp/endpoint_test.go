@@ -29,6 +29,7 @@ type endpoint struct {
 	refusal  transport.Refusal
 	serving  bool
 	unready  bool // memory that the peer READs is gone
+	woken    int  // calls of Unblocked
 	later    transport.Time
 	data     []byte // of the message that arrives
 	messages []received
@@ -157,7 +158,7 @@ func (e *endpoint) Done(_ transport.Time, r *transport.Request, st abi.WCStatus,
 
 func (e *endpoint) PeerNotReady(transport.Time, *transport.Request, int) { e.t.Error("PeerNotReady") }
 func (e *endpoint) Unanswered(transport.Time, *transport.Request)        { e.t.Error("Unanswered") }
-func (e *endpoint) Unblocked(transport.Time)                             { e.t.Error("Unblocked") }
+func (e *endpoint) Unblocked(transport.Time)                             { e.woken++ }
 func (e *endpoint) Serving() bool                                        { return e.serving }
 func (e *endpoint) Heard()                                               {}
 func (e *endpoint) Settle(transport.Time)                                {}

@@ -377,7 +377,9 @@ func (s *requester) retirePull(now transport.Time, st abi.WCStatus, vendor uint3
 	}
 	r, parts := p.r, p.parts
 	p.r = nil
-	if r == nil {
+	if r == nil { // it made the stream ready; the queue pair's own may wait for its place
+		s.retired()
+		s.c.user.Unblocked(now)
 		return
 	}
 	s.noteDone(r, p.order, st, vendor)

@@ -7,7 +7,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/iwarp"
 	"github.com/falcon-vnic/vnic/rdma/iwarp/iwarptest"
+	"github.com/falcon-vnic/vnic/rdma/iwarp/wire"
 	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
@@ -125,5 +127,51 @@ func TestFPDUsCostNoMemory(t *testing.T) {
 		if n := testing.AllocsPerRun(100, round); n > 0 {
 			t.Errorf("cut at %d: %v allocations for %d messages", s.Cut, n, len(list))
 		}
+	}
+}
+
+// behindTheReadyMessage returns an end that connected and whose first message is a READ of no bytes, as the
+// peer wants it, with that READ.
+func behindTheReadyMessage(t *testing.T) (*peer, wire.ReadRequest) {
+	t.Helper()
+	p := &peer{t: t, e: iwarp.New(), end: newEndpoint(t), crc: true}
+	s := iwarptest.Usual()
+	p.c = p.e.Connect(0, 1460, &s)
+	p.frame(false)
+	reply := wire.Frame{Reply: true, CRC: true, Revision: 2, HasEnhanced: true, Enhanced: wire.Enhanced{PeerToPeer: true, RTR: wire.RTRRead, IRD: 1, ORD: 1}}
+	p.send(reply.Append(nil))
+	if _, ok := p.c.Attach(&transport.Terms{Endpoint: p.end, QPN: 1, PathMTU: 1 << 16, Serves: 16, Reads: 16, Account: &p.end.account}); !ok {
+		t.Fatal("not attached")
+	}
+	p.end.conn = p.c
+	r, _ := wire.ParseReadRequest(p.segments()[0].body)
+	return p, r
+}
+
+// TestAReadBehindTheReadyMessageIsWoken: the READ that makes the stream ready (RFC 6581 §7) takes a place of
+// those in flight, and a READ that waits for it goes on when it is answered.
+func TestAReadBehindTheReadyMessageIsWoken(t *testing.T) {
+	p, r := behindTheReadyMessage(t)
+	own := p.end.post(abi.SendWQE{Opcode: abi.OpRead}, 8)
+	if _, err := p.c.Issue(p.now, &own.Request); err != transport.ErrWindow {
+		t.Fatal(err)
+	}
+	p.message(wire.Header{Opcode: wire.OpReadResponse, Last: true, STag: r.SinkSTag, TO: r.SinkTO}, nil)
+	if p.end.woken == 0 {
+		t.Error("the READ waits for ever")
+	}
+}
+
+// TestAnUnreadableSendBehindTheReadyMessageEnds: with the READ before it answered, it fails.
+func TestAnUnreadableSendBehindTheReadyMessageEnds(t *testing.T) {
+	p, r := behindTheReadyMessage(t)
+	own := p.end.post(abi.SendWQE{Opcode: abi.OpSend}, 8)
+	own.gone = true
+	p.end.issue(p.now)
+	p.segments()
+	p.message(wire.Header{Opcode: wire.OpReadResponse, Last: true, STag: r.SinkSTag, TO: r.SinkTO}, nil)
+	p.run()
+	if !own.over {
+		t.Error("the SEND never completes")
 	}
 }

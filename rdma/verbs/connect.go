@@ -86,14 +86,15 @@ func (q *QP) Disconnected(now vtime.Time) {
 	if q.conn == nil {
 		return
 	}
+	q.leaveConn(now) // before the work is flushed: a stream whose requests are withdrawn cannot end in order
 	q.enterErr(now)
-	q.leaveConn(now)
 	q.in.Settle(now)
 }
 
 // dropRequests withdraws all requests from the connection, which then ignores answers to them.
 func (q *QP) dropRequests() {
 	q.send.works.reads = 0
+	q.blocked = false // no Unblocked follows any more
 	if q.conn != nil {
 		q.conn.Forget()
 	}
