@@ -7,8 +7,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/falcon-vnic/vnic/falcon/credit"
 	"github.com/falcon-vnic/vnic/falcon/sim"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/roce"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 var uc = qpConfig{typ: abi.QPTypeUC}
@@ -416,5 +419,39 @@ func TestLongUnreliableMessagesArriveWholeOrNot(t *testing.T) {
 	}
 	if arrived < 60 || arrived > 190 {
 		t.Errorf("%d of 200 messages of 20 packets arrived with 2 %% loss", arrived)
+	}
+}
+
+// TestAQueuePairThatWaitedForCreditLeavesSQE: over RoCEv2, one that waited for credit when a send failed sends
+// again when it is back in RTS.
+func TestAQueuePairThatWaitedForCreditLeavesSQE(t *testing.T) {
+	worldsOver(t, byRoCE)
+	limit := credit.NoLimit()
+	limit[credit.ReqPktTx] = 8
+	p := newPair(t, true, 1<<20, worldConfig{}, uc)
+	a, b := p.hosts[0].createQP(p.pd[0], uc), p.hosts[1].createQP(p.pd[1], uc)
+	node := credit.New(nil, limit)
+	for i, q := range []*qp{a, b} {
+		peer := p.roce.ports[1-i].Addr
+		c := p.roce.ports[i].Open(p.now, transport.Way{Peer: peer}, []*credit.Node{node, nil}[i]).(*roce.Conn)
+		ok(t, q.q.Connect(p.now, c, []uint32{b.number, a.number}[i], p.mtu, peer.As16()))
+	}
+	other := p.hosts[0].register(p.pd[0], 4096, allAccess)
+	b.receive(1, p.mb.sge(0, 4096))
+	a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, p.ma.sge(0, 1<<20))
+	p.hosts[0].e.Run(p.now) // eight packets have all the credit
+	ok(t, p.hosts[0].fn.DeregMR(p.ma.key))
+	p.run(60e9, func() bool { return a.q.State() == abi.QPStateSQE })
+	if c := a.send.wait(1)[0]; c.Status != abi.WCLocProtErr {
+		t.Fatal(c.Status)
+	}
+	if u := node.InUse(); u != (credit.Cost{}) {
+		t.Fatalf("in use %v", u)
+	}
+	a.modify(abi.ModifyQP{Mask: abi.QPAttrState, State: abi.QPStateRTS})
+	a.post(abi.SendWQE{Opcode: abi.OpSend, Flags: abi.SendSignaled}, other.sge(0, 4096))
+	p.settle(10e9)
+	if c, got := a.send.poll(); !got || c.Status != abi.WCSuccess {
+		t.Errorf("ten seconds later the send is not done: %v %+v", got, c)
 	}
 }

@@ -82,6 +82,10 @@ type messages struct {
 // connect prepares for a new connection. receives is how many messages can hold a receive at a time
 // if their order does not limit that to one.
 func (m *messages) connect(ordered bool, receives uint32) {
+	if ordered && len(m.ring) == 1 && m.ring[0].Taken { // the next message takes it
+		m.first, m.next = 1, 2
+		return
+	}
 	m.drop()
 	m.first, m.next = 1, 1
 	n := uint32(1) // an ordered connection has one message in progress

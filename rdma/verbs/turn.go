@@ -141,6 +141,9 @@ func (q *QP) admitWork(now vtime.Time, w *SendWR) (pass, ok bool) {
 		w.Status = abi.WCLocLenErr
 		q.send.queue.mistaken(w.Index, w.Status, because("it has %d bytes; without ordering, a message that takes a receive has one packet, at most %d", uint64(w.Length), uint64(q.longest())))
 	}
+	if w.Pulls() && q.attr.maxRdAtomic == 0 && w.Status == abi.WCSuccess { // it was read before the peer said that it serves none
+		w.Status = abi.WCLocQPOpErr
+	}
 	switch {
 	case w.Status != abi.WCSuccess:
 		// It fails when its turn comes. Works behind it are not started, unless requests complete

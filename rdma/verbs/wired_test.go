@@ -6,6 +6,7 @@ import (
 
 	"github.com/falcon-vnic/vnic/internal/vtime"
 	"github.com/falcon-vnic/vnic/queues/abi"
+	"github.com/falcon-vnic/vnic/rdma/transport"
 )
 
 // newWired makes a queue pair in RTS whose driver named its peer, which is not there yet.
@@ -182,5 +183,50 @@ func TestDrainingWithoutAPeerStartsNothing(t *testing.T) {
 	s.post(0, write(1))
 	if s.Turn(0) || s.send.queue.Ready() != 1 || g.shared.Deadline() != vtime.Never {
 		t.Errorf("%d entries left, until %d", s.send.queue.Ready(), g.shared.Deadline())
+	}
+}
+
+// TestAReadThatThePeerDoesNotServeFails: also one that was read before the peer said that it serves none.
+func TestAReadThatThePeerDoesNotServeFails(t *testing.T) {
+	g := newGuest(t, Limits{})
+	m := g.region(g.pdn, abi.PageSize, allRights)
+	s := g.newWired(abi.QPTypeRC)
+	x := write(1)
+	x.Opcode = abi.OpRead
+	s.post(0, x, m.sge(0, 8))
+	s.Turn(0) // no peer yet: it waits
+	s.LimitReads(0)
+	s.connect(1)
+	s.Turn(1)
+	if got := s.sent.poll(); len(got) != 1 || got[0].Status != abi.WCLocQPOpErr {
+		t.Errorf("completions %+v in %v", got, s.State())
+	}
+}
+
+// TestAReceiveOfAMessageThatWasCutOffIsNotLost: the first message of the next connection takes it (DEV-961).
+func TestAReceiveOfAMessageThatWasCutOffIsNotLost(t *testing.T) {
+	for _, typ := range []abi.QPType{abi.QPTypeRC, abi.QPTypeUC} {
+		g := newGuest(t, Limits{})
+		m := g.region(g.pdn, abi.PageSize, allRights)
+		s := g.newWired(typ)
+		s.connect(0)
+		s.receive(0, 1, m.sge(0, 3000))
+		s.receive(0, 2, m.sge(0, 3000))
+		if v := s.Place(0, &transport.Packet{Op: abi.OpSend, First: true, Message: 1, Length: 1024, Claimed: 1024}, make([]byte, 1024)); v.Refusal != transport.Accepted {
+			t.Fatal(v)
+		}
+		s.PeerLeft(1)
+		s.Turn(1)
+		s.connect(2) // the peer was reset, and is connected again
+		p := &transport.Packet{Op: abi.OpSend, First: true, Last: true, Message: 1, Length: 8, Claimed: 8}
+		if v := s.Place(2, p, make([]byte, 8)); v.Refusal != transport.Accepted {
+			t.Fatal(v)
+		}
+		s.Complete(2, p, 8, abi.WCSuccess)
+		s.enterErr(3)
+		s.Turn(3)
+		if got := wrids(s.received.poll()); len(got) != 2 {
+			t.Errorf("%v: two receives were posted, completions for %v", typ, got)
+		}
 	}
 }
