@@ -3,6 +3,7 @@ package guestlib
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,19 +65,7 @@ func TestCKeepsMemory(t *testing.T) {
 					return false
 				}
 			})
-			cmd := exec.CommandContext(testContext(t), bin, url)
-			in, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			lines := bufio.NewScanner(out)
+			cmd, in, lines := startC(t, bin, url)
 			lines.Scan() // it has opened the device
 			bad.Store(true)
 			in.Close()
@@ -89,6 +78,25 @@ func TestCKeepsMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// startC starts a program, which waits where it reads its input.
+func startC(t *testing.T, program string, arguments ...string) (cmd *exec.Cmd, in io.Closer, lines *bufio.Scanner) {
+	t.Helper()
+	cmd = exec.CommandContext(testContext(t), program, arguments...)
+	cmd.Stderr = &strings.Builder{}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, in, bufio.NewScanner(out)
 }
 
 // TestCWaitsEndWhenTheFunctionStops: whoever waits in the C library is told when the function was
@@ -122,21 +130,7 @@ func TestCWaitsEndWhenTheFunctionStops(t *testing.T) {
 					return false
 				}
 			})
-			cmd := exec.CommandContext(testContext(t), bin, url, c.waits)
-			in, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			var errors strings.Builder
-			cmd.Stderr = &errors
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			lines := bufio.NewScanner(out)
+			cmd, in, lines := startC(t, bin, url, c.waits)
 			lines.Scan() // it is about to wait
 			if c.waits == "command" {
 				silent.Store(true)
@@ -150,7 +144,7 @@ func TestCWaitsEndWhenTheFunctionStops(t *testing.T) {
 			}
 			want := []string{c.want, fmt.Sprintf("event %d", c.event.Type), "works again"}
 			if err := cmd.Wait(); err != nil || !slices.Equal(said, want) {
-				t.Errorf("%v %s, %q, want %q", err, &errors, said, want)
+				t.Errorf("%v %s, %q, want %q", err, cmd.Stderr, said, want)
 			}
 		})
 	}

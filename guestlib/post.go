@@ -382,37 +382,33 @@ func (w *workQueue) taken() (uint32, error) {
 	return ring.Mem(w.area.block.Bytes()).Load32(abi.QueueHeaderConsumer)
 }
 
-// stop makes the queue refuse work and mutes its doorbell.
-func (w *workQueue) stop(s *stream) {
-	if w == nil {
-		return // the QP has no such queue
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.dead = true
-	s.mute(&w.bell)
-}
+// stop makes the queue refuse work.
+func (w *workQueue) stop(s *stream) { w.change(s, func() { w.dead = true }) }
 
 // resume undoes stop.
-func (w *workQueue) resume(s *stream) {
-	if w == nil {
-		return // the QP has no such queue
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.dead = false
-	w.wake(s)
-}
+func (w *workQueue) resume(s *stream) { w.change(s, func() { w.dead = false }) }
 
-// rest makes the queue refuse work, and mutes its doorbell, while the QP goes to RESET and is there.
-func (w *workQueue) rest(s *stream) {
+// rest makes the queue refuse work while the QP goes to RESET and is there.
+func (w *workQueue) rest(s *stream) { w.change(s, func() { w.idle = true }) }
+
+// unrest undoes rest.
+func (w *workQueue) unrest(s *stream) { w.change(s, func() { w.idle = false }) }
+
+// change changes whether the queue refuses work. Its doorbell is muted while it does.
+func (w *workQueue) change(s *stream, set func()) {
 	if w == nil {
 		return // the QP has no such queue
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.idle = true
-	s.mute(&w.bell)
+	if set(); w.dead || w.idle {
+		s.mute(&w.bell)
+		return
+	}
+	s.unmute(&w.bell)
+	if w.next != 0 {
+		s.ring(&w.bell, w.ring.Next()) // a doorbell may have been dropped
+	}
 }
 
 // restart empties a queue that rests: the device begins at index 0 again (DRV-601).
@@ -430,27 +426,6 @@ func (w *workQueue) restart(s *stream) {
 	w.ring = *ring.NewProducer(ring.Mem(mem), w.layout)
 	w.next, w.oldest = 0, 0
 	s.rewind(&w.bell)
-}
-
-// unrest undoes rest.
-func (w *workQueue) unrest(s *stream) {
-	if w == nil {
-		return // the QP has no such queue
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.idle = false
-	if !w.dead {
-		w.wake(s)
-	}
-}
-
-// wake lets the doorbell ring again. The caller holds mu.
-func (w *workQueue) wake(s *stream) {
-	s.unmute(&w.bell)
-	if w.next != 0 {
-		s.ring(&w.bell, w.ring.Next()) // a doorbell may have been dropped
-	}
 }
 
 // free frees the memory. The queue must have been stopped.

@@ -42,6 +42,11 @@ func identity(t *testing.T, name string) *Identity {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return loaded(t, dir, name)
+}
+
+func loaded(t *testing.T, dir, name string) *Identity {
+	t.Helper()
 	id, err := Load(dir, name)
 	if err != nil {
 		t.Fatal(err)

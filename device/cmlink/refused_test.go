@@ -18,11 +18,7 @@ func another(t *testing.T, domain, name string) *Identity {
 	if err := Init(dir, domain, []string{name}); err != nil {
 		t.Fatal(err)
 	}
-	id, err := Load(dir, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
+	return loaded(t, dir, name)
 }
 
 // TestBothSidesSayWhoRefusesWhom: a NIC whose certificate is refused, and the NIC that refuses it,

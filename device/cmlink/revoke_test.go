@@ -147,14 +147,7 @@ func TestWhatADroppedAuthoritySignedLeavesTheList(t *testing.T) {
 // one, and cannot start itself. It is told before. A new certificate for it is accepted.
 func TestARevokedPeerIsCutOff(t *testing.T) {
 	dir := t.TempDir()
-	load := func(name string) *Identity {
-		t.Helper()
-		id, err := Load(dir, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id
-	}
+	load := func(name string) *Identity { return loaded(t, dir, name) }
 	if err := Init(dir, "lab", []string{"1", "2", "3"}); err != nil {
 		t.Fatal(err)
 	}
@@ -218,14 +211,7 @@ func TestARevokedPeerIsCutOff(t *testing.T) {
 // the sake of others does not report it again, nor a certificate that it has replaced.
 func TestARevokedPeerThatIsDownIsReportedOnce(t *testing.T) {
 	dir := t.TempDir()
-	load := func(name string) *Identity {
-		t.Helper()
-		id, err := Load(dir, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id
-	}
+	load := func(name string) *Identity { return loaded(t, dir, name) }
 	if err := Init(dir, "lab", []string{"1", "2", "3"}); err != nil {
 		t.Fatal(err)
 	}
@@ -280,10 +266,7 @@ func TestARevokedPeerThatGoesDownItselfIsReported(t *testing.T) {
 	}
 	var ids [2]*Identity
 	for i, name := range []string{"1", "2"} {
-		var err error
-		if ids[i], err = Load(dir, name); err != nil {
-			t.Fatal(err)
-		}
+		ids[i] = loaded(t, dir, name)
 	}
 	b, rb := accepting(t, func(c *Config) { c.Identity, c.Revoked = ids[1], time.Hour })
 	a, _ := dialing(t, b.Addr().String(), func(c *Config) { c.Identity, c.Revoked = ids[0], time.Hour })
@@ -318,9 +301,7 @@ func newListFile(t *testing.T) *listFile {
 	}
 	must(Init(dir, "lab", []string{"1", "2"}))
 	for i, name := range []string{"1", "2"} {
-		var err error
-		l.ids[i], err = Load(dir, name)
-		must(err)
+		l.ids[i] = loaded(t, dir, name)
 	}
 	must(Revoke(dir, "1"))
 	var err error

@@ -18,22 +18,29 @@ import (
 // testEvents is a window in plain memory with one event queue, and the device's end of that queue.
 func testEvents(t *testing.T) (w *Window, device *ring.Producer, mem ring.Mem, interrupt func()) {
 	t.Helper()
+	irq, interrupt, end := testInterrupt(t)
+	layout := ring.QueueLayout(abi.WindowEventsLog2, 3)
+	mem = make(ring.Mem, layout.Size())
+	w = &Window{queues: []*eventQueue{{irq: irq, ring: ring.NewConsumer(mem, layout)}}}
+	t.Cleanup(func() {
+		w.Close()
+		end()
+	})
+	return w, ring.NewProducer(mem, layout), mem, interrupt
+}
+
+// testInterrupt returns an interrupt's eventfd, and the device's end of it.
+func testInterrupt(t *testing.T) (irq *os.File, interrupt, end func()) {
+	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	device, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	layout := ring.QueueLayout(abi.WindowEventsLog2, 3)
-	mem = make(ring.Mem, layout.Size())
-	w = &Window{queues: []*eventQueue{{irq: os.NewFile(uintptr(fd), "interrupt"), ring: ring.NewConsumer(mem, layout)}}}
-	t.Cleanup(func() {
-		w.Close()
-		_ = unix.Close(ours)
-	})
-	return w, ring.NewProducer(mem, layout), mem, func() { _, _ = unix.Write(ours, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+	return os.NewFile(uintptr(fd), "interrupt"), func() { _, _ = unix.Write(device, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }, func() { _ = unix.Close(device) }
 }
 
 // TestEveryEventArrivesOnceInOrder: every record arrives once and in order, although the device interrupts only when it
